@@ -188,6 +188,7 @@ bench-check: .venv ## Fail if a record costs more than it did, in minutes and on
 docs: .venv ## Write the generated pages of docs/ again
 	$(BIN)/eosframework explain errors --markdown > docs/errors.md
 	$(BIN)/eosframework explain metrics --markdown > docs/metrics.md
+	$(BIN)/eosframework explain alerts > docker/prometheus/alerts.yml
 	$(BIN)/eosframework doctor --markdown > docs/reference/doctor.md
 	$(BIN)/python -m tests.support.documents.api_reference
 	$(BIN)/python -m tests.support.documents.reference_pages
@@ -201,6 +202,10 @@ lock: $(BIN)/uv ## Resolve the dependencies again into requirements/*.lock
 	$(COMPILE) $(EXTRAS) -o requirements/users.lock
 	$(COMPILE) $(EXTRAS) --extra dev -o requirements/dev.lock
 	$(MAKE) bill-of-materials
+
+.PHONY: vendored
+vendored: .venv ## Fetch the files of other projects that the console serves again
+	$(BIN)/python -m tests.support.documents.vendored
 
 .PHONY: bill-of-materials
 bill-of-materials: .venv ## Write the bill of materials of the locked packages and jars again

@@ -32,6 +32,7 @@ from eosframework.application.control_topic import (
     topic_key,
 )
 from eosframework.application.deleted_topics import delete_and_wait
+from eosframework.application.failed_records import FAILED
 from eosframework.application.fencing import IdsOf, fence_all, refuse_members
 from eosframework.application.ownership_topic import ownership_of, refuse_lost_ownership
 from eosframework.errors import StartRefused
@@ -39,7 +40,7 @@ from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import Position
 from eosframework.transactions import failpoints
 
-FORGOTTEN = ("topic", WRITTEN, "committed", "topology", "backfill", OWNERSHIP)
+FORGOTTEN = ("topic", WRITTEN, "committed", FAILED, "topology", "backfill", OWNERSHIP)
 """Kinds of entries of the control topic that record the application's progress."""
 
 BEFORE_RESET = "the application is reset"

@@ -134,6 +134,13 @@ def _replayed(parts: Sequence[str], value: Any) -> None:
     _require([(int(first), int(end)) for first, end in value["ranges"]], list)
 
 
+def _failed(parts: Sequence[str], value: Any) -> None:
+    _topic_name, number = parts
+    _number(number)
+    for name, kind in (("offset", int), ("at", int), ("error", str), ("instance", str)):
+        _require(value[name], kind)
+
+
 def _backfill(parts: Sequence[str], value: Any) -> None:
     """Check what workers and audits read of a job; `backfill/` reads all of it."""
     job, *rest = parts
@@ -188,6 +195,7 @@ _CHECKS: Mapping[str, Check] = {
     SUB_TOPOLOGY: _relay,
     "backfill": _backfill,
     "replayed": _replayed,
+    "failed": _failed,
     "sink": _map,
 }
 """By kind, the first part of a key."""

@@ -12,6 +12,7 @@ cannot undo each other's:
     topology                              the last topology that ran, by `topology.evolution`
     reset                                 {"begun_at": …} or, once complete, {"done_at": …}
     committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
+    failed/TOPIC/NUMBER                   a record at which a worker stopped, by `failed_records`
 
 Other owners of progress (relays, backfills, sinks of Spark) add keys of their own, which are kept.
 
@@ -48,7 +49,7 @@ WRITTEN = "written"
 OWNERSHIP = "ownership"
 
 WRITTEN_ALONE = frozenset(
-    {APPLICATION, "topic", WRITTEN, LEASES, RELEASED, "topology", RESET, OWNERSHIP}
+    {APPLICATION, "topic", WRITTEN, LEASES, RELEASED, "topology", RESET, OWNERSHIP, "failed"}
 )
 """Kinds of entries that are never written in a transaction."""
 

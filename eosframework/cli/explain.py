@@ -74,6 +74,18 @@ def metrics(as_json: JsonOption = False, as_markdown: MarkdownOption = False) ->
 
 
 @commands.command()
+def alerts(as_json: JsonOption = False) -> None:
+    """Print the alerts as a file of rules for Prometheus."""
+    from eosframework.application.monitoring.metrics.alerts import ALERTS, rules_file
+
+    if as_json:
+        rows = [{"name": a.name, "summary": a.summary, "action": a.action} for a in ALERTS]
+        print_json({"alerts": rows})
+        return
+    typer.echo(rules_file(), nl=False)
+
+
+@commands.command()
 def settings(as_json: JsonOption = False) -> None:
     """Print every setting with its default and purpose."""
     rows = list_settings()

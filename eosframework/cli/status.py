@@ -68,6 +68,7 @@ def _lines(found: ApplicationStatus, answers: dict[str, Any]) -> list[str]:
     }
     width = max((len(task.task) for task in found.tasks), default=0)
     lines += [_line(task, width, states.get((task.process, task.task))) for task in found.tasks]
+    lines += [f"{failure.task} is stopped: {failure.error}" for failure in found.failures]
     lines += [f"backfill job {job.name}: {job}" for job in found.jobs]
     for address, answer in answers.items():
         reasons = "; ".join(answer["reasons"])

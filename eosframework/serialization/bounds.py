@@ -80,6 +80,12 @@ READINGS = Bound(
 READINGS_BYTES = Bound(
     32 * MIB, "bytes", "readings that the console remembers", "the oldest are read again"
 )
+SERIES = Bound(
+    2000,
+    "series",
+    "series of a process's metrics that the console remembers for an hour",
+    "further ones are left out of alerts and charts",
+)
 READINGS_AT_ONCE = Bound(12, "readings", "readings of the console at a time", "the page says so")
 SESSIONS = Bound(100, "sessions", "sessions of the console", "the oldest one is signed out")
 WRONG_TOKENS = Bound(

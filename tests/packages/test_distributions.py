@@ -54,7 +54,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanEnv
 
 def test_the_metadata_say_what_it_is(metadata: Message) -> None:
     assert metadata["Version"] == PROJECT["version"]
-    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-Expression"] == "Apache-2.0 AND EPL-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Author"]
     assert "kafka" in metadata["Keywords"]

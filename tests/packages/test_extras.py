@@ -105,10 +105,11 @@ for line in console.stderr:
     if b"console_serving" in line:
         break
 url = json.loads(line)["url"]
-for path in ("topology", "assets/console.css", "assets/console.js", "assets/icon.svg"):
+assets = ("console.css", "console.js", "icon.svg", "topology.js", "vendored/elk-worker.min.js")
+for path in ("topology", *(f"assets/{name}" for name in assets)):
     with urllib.request.urlopen(url + path) as answer:
         content = answer.read()
-    print(path, answer.status, b"read lines" in content)
+    print(path, answer.status, b"topic lines" in content)
 console.terminate()
 print(console.wait())
 """
@@ -287,6 +288,8 @@ def test_web_serves_the_console(wheel: Path, place: Path) -> None:
         "assets/console.css 200 False",
         "assets/console.js 200 False",
         "assets/icon.svg 200 False",
+        "assets/topology.js 200 False",
+        "assets/vendored/elk-worker.min.js 200 False",
         "0",
         "",
     ], (done.out, done.err)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents.mermaid import MermaidMissing
+from tests.support.documents.npm_files import NpmFileMissing
 from tests.support.documents.site import build_site, stage, stage_mermaid
 from tests.support.processes.browser import Browser
 from tests.support.processes.waiting import wait_until
@@ -34,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stage(pages)
     try:
         stage_mermaid(pages)
-    except MermaidMissing as error:
+    except NpmFileMissing as error:
         pytest.skip(str(error))
     build_site(pages, built)
     return built

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
 from typing import Any, cast
@@ -11,6 +11,8 @@ import orjson
 
 from eosframework.application.backfill_jobs import JobStanding, backfill_jobs
 from eosframework.application.context import ApplicationContext
+from eosframework.application.control_topic import ControlState
+from eosframework.application.failed_records import failed_records
 from eosframework.application.monitoring.http.http_server import host_and_port
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
@@ -71,18 +73,39 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """A task that is stopped at a record.
+
+    Args:
+        record: its place, as `TOPIC[PARTITION]@OFFSET`.
+        error: names the record, the step, the error and what to do.
+        instance: name of the worker that stopped there last.
+        at: time of that, in milliseconds since the epoch.
+    """
+
+    task: str
+    process: str
+    record: str
+    error: str
+    instance: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class ApplicationStatus:
     """The status of an application, read from Kafka.
 
     Args:
         members: members of the groups, by kind of worker: `transforms` or `tables`.
         jobs: backfill jobs of the application.
+        failures: tasks that are stopped at a record, because their `on_error` is `fail`.
     """
 
     application: str
     members: Mapping[str, tuple[GroupMember, ...]]
     tasks: tuple[TaskStatus, ...]
     jobs: tuple[JobStanding, ...] = ()
+    failures: tuple[TaskFailure, ...] = ()
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, for JSON."""
@@ -99,6 +122,7 @@ class ApplicationStatus:
                 {**asdict(task), "lag": task.lag, "held_back": task.held_back}
                 for task in self.tasks
             ],
+            "failures": [asdict(failure) for failure in self.failures],
             "backfill_jobs": [job.as_data() for job in self.jobs],
         }
 
@@ -130,7 +154,25 @@ def overview(context: ApplicationContext) -> ApplicationStatus:
         for part in parts
         for standing in _standings(part, members[part.process], context.settings.kafka, admin)
     ]
-    return ApplicationStatus(graph.application, members, tuple(tasks), _jobs(context))
+    jobs = _jobs(context)
+    failures = tuple(_failures(parts, tasks, context.control_topic.state))
+    return ApplicationStatus(graph.application, members, tuple(tasks), jobs, failures)
+
+
+def _failures(
+    parts: Iterable[_Part], tasks: Iterable[TaskStatus], control: ControlState
+) -> Iterator[TaskFailure]:
+    readers = {
+        partition: (task, part.process)
+        for part in parts
+        for task, partitions in part.tasks.items()
+        for partition in partitions
+    }
+    offsets = {p.partition: p.committed for task in tasks for p in task.partitions}
+    committed = {partition: offsets.get(str(partition)) for partition in readers}
+    for found in failed_records(control, committed):
+        task, process = readers[found.partition]
+        yield TaskFailure(task, process, found.record, found.error, found.instance, found.at)
 
 
 def asked(address: str) -> dict[str, Any]:
@@ -155,6 +197,26 @@ def ask(address: str, path: str) -> tuple[int, dict[str, Any]]:
     Raises:
         ConfigurationError: there is no answer, or not one of eosframework.
     """
+    status, data = fetch(address, path)
+    try:
+        content: Any = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise _not_there(address, error) from error
+    if not isinstance(content, dict):
+        raise _not_ours(address)
+    return status, dict(cast("dict[str, Any]", content))
+
+
+def fetch(address: str, path: str) -> tuple[int, bytes]:
+    """Return the status and the content of a process's answer.
+
+    Args:
+        address: its HTTP address, as HOST:PORT.
+        path: quoted, with the query.
+
+    Raises:
+        ConfigurationError: there is no answer.
+    """
     try:
         connection = HTTPConnection(*host_and_port(address), timeout=ASK_SECONDS)
     except ValueError:
@@ -162,17 +224,18 @@ def ask(address: str, path: str) -> tuple[int, dict[str, Any]]:
     try:
         connection.request("GET", path)
         response = connection.getresponse()
-        content: Any = orjson.loads(response.read(ASKED_BYTES.value))
-    except (OSError, HTTPException, orjson.JSONDecodeError) as error:
-        raise ConfigurationError(
-            f"--ask {address!r}: no process of eosframework answers there ({error}); give what its "
-            f"event http_serving says, from worker.http_address or outbox.http_address"
-        ) from error
+        return response.status, response.read(ASKED_BYTES.value)
+    except (OSError, HTTPException) as error:
+        raise _not_there(address, error) from error
     finally:
         connection.close()
-    if not isinstance(content, dict):
-        raise _not_ours(address)
-    return response.status, dict(cast("dict[str, Any]", content))
+
+
+def _not_there(address: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"--ask {address!r}: no process of eosframework answers there ({error}); give what its "
+        f"event http_serving says, from worker.http_address or outbox.http_address"
+    )
 
 
 def _not_ours(address: str) -> ConfigurationError:

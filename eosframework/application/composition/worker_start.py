@@ -46,6 +46,7 @@ from eosframework.application.composition.worker import (
     task_maker,
 )
 from eosframework.application.context import ApplicationContext, connect
+from eosframework.application.failed_records import record_failure
 from eosframework.application.internal_topics import doubtful_settings
 from eosframework.application.ownership_topic import ownership_of
 from eosframework.application.partitioner_checks import require_fitting_partitioners
@@ -54,6 +55,7 @@ from eosframework.application.start_wait import waiting_for_brokers
 from eosframework.config import Settings
 from eosframework.engine.worker.worker import Worker
 from eosframework.engine.worker.worker_plan import WorkerCounts
+from eosframework.errors import RecordFailed
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 from eosframework.kafka.taxonomy import InstanceReplaced
 from eosframework.postgres.tables.write_cycle import TableWriter
@@ -266,7 +268,11 @@ def _run_once(
             worker = composed(context, make_task, claims, turns)
         turns.worker = worker
         host.began(worker.stop)
-        return worker.run(until_caught_up=until_caught_up)
+        try:
+            return worker.run(until_caught_up=until_caught_up)
+        except RecordFailed as error:
+            record_failure(context.control_topic, error, context.instance)
+            raise
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from eosframework.application.composition.application_status import (
     ApplicationStatus,
     ask,
     asked,
+    fetch,
     overview,
 )
 from eosframework.application.composition.ids import known_leases
@@ -30,6 +31,8 @@ from eosframework.application.composition.stored_state import (
 )
 from eosframework.application.composition.worker import load
 from eosframework.application.context import ApplicationContext, connect
+from eosframework.application.monitoring.metrics.alerts import Firing, Judge
+from eosframework.application.ownership_topic import OwnershipTopic, ownership_of
 from eosframework.config import Settings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.inspect import transaction_data
@@ -37,6 +40,7 @@ from eosframework.kafka.inspect.coordinators import list_transactions
 from eosframework.kafka.inspect.hanging import find_open, remedy
 from eosframework.kafka.inspect.transaction_trace import trace
 from eosframework.kafka.inspect.wire import Wire
+from eosframework.operations.console.memory import SAMPLE_SECONDS, Memory
 from eosframework.operations.console.readings import History, Reading, Readings
 from eosframework.operations.dead_letters import DeadLetterPlace, dead_letters_of, marked_of
 from eosframework.operations.dead_letters.dead_letter import shown
@@ -52,10 +56,14 @@ from eosframework.spark.job.job_status import StatusTracker
 from eosframework.state.query import BoundedRows, QueriedStore, queried_store
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.walk import dead_letter_topics, without_retries
+from eosframework.transactions.ownership import parse
 from eosframework.txnid import prefix
 
 WAIT_SECONDS = 8.0
 """Longest wait of a page for a reading."""
+
+DEAD_LETTERS_SECONDS = 15.0
+"""Age from which dead letters are read again."""
 
 TRACED = 5
 """Transactions of an id that its page shows."""
@@ -63,10 +71,16 @@ TRACED = 5
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The application's status with the ends of the topics that it writes."""
+    """The application's status.
+
+    Args:
+        report: the status as plain data.
+        dead_ends: sum of the end offsets of the dead-letter topics.
+    """
 
     status: ApplicationStatus
     report: Mapping[str, Any]
+    dead_ends: int = 0
 
 
 class Application:
@@ -83,10 +97,15 @@ class Application:
         self.settings = settings
         self.addresses = tuple(addresses)
         self.history = History()
+        self.memory = Memory()
+        self.firing: list[Firing] = []
+        self._judge = Judge()
         self._readings = Readings()
         self._lock = threading.Lock()
         self._graph: Graph | None = None
         self._contexts: dict[str, ApplicationContext] = {}
+        self._letters_at = 0
+        self._claims: OwnershipTopic | None = None
         self._scans = threading.BoundedSemaphore(CONSOLE_SCANS.value)
 
     def graph(self) -> Graph:
@@ -124,13 +143,31 @@ class Application:
         return self._contexts[reading]
 
     def sample_forever(self, stop: threading.Event) -> None:
-        """Read the cluster and the processes at an interval, for rates and takeovers."""
+        """Read the cluster and the processes at an interval, for rates, takeovers and charts."""
         interval = self.settings.console.refresh_seconds
+        due = 0.0
         while not stop.is_set():
             began = time.monotonic()
             self.overview()
             self.processes()
+            if began >= due:
+                due = began + SAMPLE_SECONDS
+                self.sample()
             stop.wait(max(0.0, interval - (time.monotonic() - began)))
+
+    def sample(self) -> None:
+        """Read the metrics of the processes, judge the alerts, and add a point to the charts."""
+        now = time.time()
+        for address in self.addresses:
+            self.read(f"metrics {address}", self._sampler(address, now), 0.0)
+        if self.addresses:
+            self.firing = self._judge.firing(self.memory)
+        reading: Reading[Overview] = self.known("overview")
+        lag = rate = None
+        if reading.value is not None and reading.error is None:
+            lag = sum(task.lag for task in reading.value.status.tasks)
+            rate = self.history.processed_per_second()
+        self.memory.add_point(now, lag, rate)
 
     def overview(self) -> Reading[Overview]:
         """Return the members, tasks and lag: `eosframework status`."""
@@ -144,6 +181,20 @@ class Application:
             return lambda: self._asked(address)
 
         return {a: self.read(f"ask {a}", reader(a), seconds) for a in self.addresses}
+
+    @property
+    def answers(self) -> dict[str, dict[str, Any]]:
+        """The answers of the asked processes that answer now, by address."""
+        found = self.processes()
+        return {a: r.value for a, r in found.items() if r.value is not None and r.error is None}
+
+    def known(self, name: str) -> Reading[Any]:
+        """Return a reading as it is, without reading again."""
+        return self._readings.look(name)
+
+    def writers(self) -> Reading[dict[str, str]]:
+        """Return the transactional ids that the newest claims of the tasks name, by task."""
+        return self.read("writers", self._writers, 5.0)
 
     def open_transactions(self) -> Reading[dict[str, Any]]:
         """Return open and hanging transactions: `eosframework txn hanging`."""
@@ -164,7 +215,25 @@ class Application:
 
     def dead_letters(self) -> Reading[dict[str, Any]]:
         """Return the groups of dead letters: `eosframework dead-letters list`."""
-        return self.read("dead letters", self._dead_letters, 15.0)
+        return self.read("dead letters", self._dead_letters, DEAD_LETTERS_SECONDS)
+
+    def new_dead_letters(self) -> dict[str, Any] | None:
+        """Return the groups of dead letters as they are known; None: there are none.
+
+        Reading them takes as long as their topics are, so it is done only when these have grown,
+        and nothing waits for it.
+        """
+        overview = self.known("overview").value
+        if overview is None or not overview.dead_ends:
+            return None
+        has_grown = overview.dead_ends != self._letters_at
+        reading: Reading[dict[str, Any]] = self._readings.get(
+            "dead letters",
+            self._dead_letters,
+            max_age_seconds=DEAD_LETTERS_SECONDS if has_grown else float("inf"),
+            wait_seconds=0.5,
+        )
+        return reading.value
 
     def dead_letter(self, place: str) -> Reading[dict[str, Any]]:
         """Return one dead letter: `eosframework dead-letters show`."""
@@ -261,16 +330,46 @@ class Application:
         context = self.kept_context("overview")
         status = overview(context)
         graph = context.graph
-        names = {*graph.written_topics, *dead_letter_topics(graph)}
+        dead = dead_letter_topics(graph)
+        names = {*graph.written_topics, *dead}
         found = context.admin.describe_topics(names)
         there = {name: facts.partitions for name, facts in found.items() if facts.exists}
-        self.history.observe(status, context.admin.high_watermarks(list(partitions_of(there))))
-        return Overview(status, status.as_data())
+        ends = context.admin.high_watermarks(list(partitions_of(there)))
+        self.history.observe(status, ends)
+        dead_ends = sum(end for partition, end in ends.items() if partition.topic in dead)
+        return Overview(status, status.as_data(), dead_ends)
 
     def _asked(self, address: str) -> dict[str, Any]:
         answer = asked(address)
         self.history.observe_process(address, answer)
         return answer
+
+    def _sampler(self, address: str, now: float) -> Callable[[], None]:
+        def read() -> None:
+            try:
+                _, text = fetch(address, "/metrics")
+                self.memory.take(address, now, text.decode())
+            except ConfigurationError:
+                self.memory.miss(address, now)
+                raise
+            except ValueError:  # what answers there has no metrics
+                self.memory.miss(address, now)
+
+        return read
+
+    def _writers(self) -> dict[str, str]:
+        context = self.kept_context("writers")
+        if self._claims is None:
+            self._claims = ownership_of(context)
+        context.control_topic.refresh()
+        if context.control_topic.state.ownership is None:
+            return {}
+        entries = parse(self._claims.read(), self._claims.topic)
+        newest = sorted(entries, key=lambda entry: entry.offset)
+        return {
+            f"{claim.sub_topology}[{claim.partition}]": claim.transactional_id
+            for claim in (entry.claim for entry in newest)
+        }
 
     def _open_transactions(self) -> dict[str, Any]:
         with self.wire() as wire:
@@ -292,6 +391,8 @@ class Application:
         ]
 
     def _dead_letters(self) -> dict[str, Any]:
+        overview = self.known("overview").value
+        self._letters_at = 0 if overview is None else overview.dead_ends
         context = self.kept_context("dead letters")
         letters = dead_letters_of(context)
         groups = letters.groups(marked_of(context, letters))

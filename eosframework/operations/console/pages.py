@@ -5,30 +5,23 @@ Internal: no module here is public.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, cast
-from urllib.parse import quote
 
-from eosframework.application.composition.application_status import ApplicationStatus
 from eosframework.operations.audit import Bound, Proof, Scope, audit_topology
 from eosframework.operations.console.access import Refused
 from eosframework.operations.console.application import Application, Backfills
-from eosframework.operations.console.drawing import (
+from eosframework.operations.console.jobs import PLANS, Change, Done, Job, Jobs, Progress
+from eosframework.operations.console.readings import Reading
+from eosframework.operations.console.timelines import (
     Timeline,
-    ownership_timeline,
-    picture_of,
     transaction_timeline,
     windows_timeline,
 )
-from eosframework.operations.console.jobs import PLANS, Change, Done, Job, Jobs, Progress
-from eosframework.operations.console.readings import Reading
 from eosframework.records import WindowResult, whole_number
 from eosframework.state.query import as_json, plain, queried_stores
-from eosframework.topology.graph.description import Box, BoxKind, draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,97 +305,6 @@ def _plain_key(key: Any) -> Any:
 def _timeline_of(rows: list[dict[str, Any]]) -> Timeline | None:
     """Return the windows of a key as a timeline; None: it has none."""
     return windows_timeline([row["window"] for row in rows if row["window"] is not None])
-
-
-def tasks_page(console: Console, fields: Fields) -> Page:
-    """Return the page of the tasks."""
-    app = console.app
-    reading = app.overview()
-    processes = app.processes()
-    ids = app.transactional_ids()
-    answers = [answer.value for answer in processes.values() if answer.value is not None]
-    states = {
-        (answer["process"], task["task"]): task["state"]
-        for answer in answers
-        for task in answer.get("tasks", ())
-    }
-    report = None if reading.value is None else reading.value.report
-    values: dict[str, Any] = {
-        "reading": reading,
-        "report": report,
-        "ids": ids,
-        "ids_by_task": {
-            f"{entry['owner']['sub_topology']}[{entry['owner']['partition']}]": entry
-            for entry in ids.value or ()
-            if entry["owner"]
-        },
-        "states": states,
-        "processes": processes,
-        "history": app.history,
-        "timeline": ownership_timeline(
-            app.history.ownerships, app.history.began_at, datetime.now(UTC)
-        ),
-    }
-    return Page("tasks.html", "Tasks", values)
-
-
-def topology_page(console: Console, fields: Fields) -> Page:
-    """Return the page of the topology.
-
-    Raises:
-        TopologyError: the topology does not resolve.
-    """
-    app = console.app
-    graph = app.graph()
-    reading = app.overview()
-    diagram = draw(graph)
-    status = None if reading.value is None else reading.value.status
-    lags = Counter[str]() if status is None else _lag_by_topic(status)
-    figures = {box.id: _figures_of(app, box, lags) for box in diagram.boxes}
-    values = {
-        "picture": picture_of(diagram, figures, link_to),
-        "reading": reading,
-        "status": status,
-        "lag": sum(lags.values()),
-    }
-    return Page("topology.html", "Topology", values)
-
-
-def _lag_by_topic(status: ApplicationStatus) -> Counter[str]:
-    """Return the lag of each source topic."""
-    lags: Counter[str] = Counter()
-    for task in status.tasks:
-        for partition in task.partitions:
-            lags[partition.partition.rpartition("[")[0]] += partition.lag
-    return lags
-
-
-def _figures_of(app: Application, box: Box, lags: Counter[str]) -> str:
-    """Return the second line of a box: rate and lag of a topic."""
-    if box.topic is None or box.kind in (BoxKind.STEP, BoxKind.TABLE):
-        return ""
-    is_read = box.topic in lags
-    history = app.history
-    rate = (
-        history.processed_per_second(box.topic)
-        if is_read
-        else history.written_per_second(box.topic)
-    )
-    shown = [] if rate is None else [f"{rate:,.1f} offsets/s"]
-    return ", ".join([*shown, *([f"lag {lags[box.topic]:,}"] if is_read else [])])
-
-
-def link_to(box: Box) -> str:
-    """Return the address of the page about a box."""
-    if box.kind is BoxKind.DEAD_LETTERS:
-        return "/dead-letters"
-    if box.kind is BoxKind.TABLE:
-        return "/positions"
-    if box.stores:
-        return f"/state?store={quote(box.stores[0])}"
-    if box.sub_topology is not None:
-        return f"/tasks#{quote(box.sub_topology)}"
-    return f"/positions#{quote(box.topic or '')}"
 
 
 def transactions_page(console: Console, fields: Fields) -> Page:

@@ -131,8 +131,12 @@ class History:
                         break
             self._counts[address] = answer
 
-    def processed_per_second(self, topic: str) -> float | None:
-        """Return the rate at which committed offsets of a topic move; None: not known yet."""
+    def processed_per_second(self, topic: str | None = None) -> float | None:
+        """Return the rate at which committed offsets move; None: not known yet.
+
+        Args:
+            topic: None: all source topics.
+        """
         return self._rate(self._committed, topic)
 
     def written_per_second(self, topic: str) -> float | None:
@@ -173,12 +177,15 @@ class History:
             samples.popleft()
         samples.append(_Offsets(now, offsets))
 
-    def _rate(self, samples: deque[_Offsets], topic: str) -> float | None:
+    def _rate(self, samples: deque[_Offsets], topic: str | None) -> float | None:
         with self._lock:
             if len(samples) < 2:
                 return None
-            first, last = samples[0], samples[-1]
-        names = [n for n in last.by_partition if n.startswith(f"{topic}[")]
+            taken, last = list(samples), samples[-1]
+        names = [n for n in last.by_partition if topic is None or n.startswith(f"{topic}[")]
+        # A partition that was committed for the first time since then is in no earlier sample.
+        known = (sample for sample in taken if any(name in sample.by_partition for name in names))
+        first = next(known, last)
         common = [name for name in names if name in first.by_partition]
         if not common or last.seconds <= first.seconds:
             return None
@@ -266,6 +273,12 @@ class Readings:
             running.wait(wait_seconds)
         with self._lock:
             return cast("Reading[Value]", entry.shown)
+
+    def look(self, name: str) -> Reading[Any]:
+        """Return a reading as it is; one that nothing has asked for is empty."""
+        with self._lock:
+            entry = self._entries.get(name)
+            return Reading() if entry is None else entry.shown
 
     def forget(self, name: str) -> None:
         """Read `name` again at its next request, whatever its age."""

@@ -54,22 +54,10 @@ def run_console(
     require_token_where_needed(address, has_token=token is not None, allow_changes=allow_changes)
     listener, taken = listen(address, "--address")
     app = Application(name, settings, processes)
-    console = Console(app, Backfills(app), Jobs(), allow_changes)
     access = Access(
         None if token is None else token.get_secret_value(), allow_changes=allow_changes
     )
-    # A browser sends a cookie to all ports of a host.
-    site = Site(console, access, f"eosframework_console_{taken.rpartition(':')[2]}")
-    served = exchange.Site(
-        site.quick,
-        site.page,
-        own_names(address, settings.console.hosts),
-        "console.hosts",
-        CONSOLE_PAGES,
-        CONSOLE_SECONDS,
-        methods=("GET", "HEAD", "POST"),
-        headers=HEADERS,
-    )
+    served = site_of(app, access, address, taken)
     stop = threading.Event()
     threading.Thread(
         target=app.sample_forever, args=(stop,), name="eos-console-sample", daemon=True
@@ -83,6 +71,30 @@ def run_console(
         while not request.received:
             time.sleep(STOP_CHECK_SECONDS)
     stop.set()
+
+
+def site_of(app: Application, access: Access, address: str, taken: str) -> exchange.Site:
+    """Return the site of a console.
+
+    Args:
+        app: that it shows.
+        access: to it.
+        address: that it was started with, as `host:port`.
+        taken: the address that it listens on.
+    """
+    console = Console(app, Backfills(app), Jobs(), access.allow_changes)
+    # A browser sends a cookie to all ports of a host.
+    site = Site(console, access, f"eosframework_console_{taken.rpartition(':')[2]}")
+    return exchange.Site(
+        site.quick,
+        site.page,
+        own_names(address, app.settings.console.hosts),
+        "console.hosts",
+        CONSOLE_PAGES,
+        CONSOLE_SECONDS,
+        methods=("GET", "HEAD", "POST"),
+        headers=HEADERS,
+    )
 
 
 def require_token_where_needed(address: str, *, has_token: bool, allow_changes: bool) -> None:

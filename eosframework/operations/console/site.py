@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
@@ -17,7 +19,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from eosframework.application.monitoring.http.exchange import Answer, Request, Text
 from eosframework.errors import EosError
 from eosframework.operations.console.access import Access, Refused, split_url
+from eosframework.operations.console.cluster_pages import tasks_page, topology_page
 from eosframework.operations.console.jobs import Job
+from eosframework.operations.console.overview_page import overview_page
 from eosframework.operations.console.pages import (
     Console,
     Fields,
@@ -32,8 +36,6 @@ from eosframework.operations.console.pages import (
     start_audit,
     start_change,
     state_page,
-    tasks_page,
-    topology_page,
     trace_page,
     transactions_page,
 )
@@ -52,6 +54,7 @@ def templates() -> Environment:
     given: dict[str, Any] = {
         "count": _count,
         "counted": _counted,
+        "figure": _figure,
         "duration": _duration,
         "moment": _moment,
         "clock": _clock,
@@ -70,6 +73,19 @@ def _count(number: float | None) -> str:
 def _counted(number: int, what: str) -> str:
     """Return a number of things."""
     return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _figure(number: float | None, unit: str = "") -> str:
+    """Return a number in few characters, with its unit; None is a dash."""
+    if number is None:
+        return "–"
+    if unit == "s":
+        return f"{number * 1000:.3g} ms" if number < 1 else f"{number:.3g} s"
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= size:
+            number, unit = number / (1e3 if letter == "k" else size), f"{letter} {unit}"
+            return f"{number:.3g} {unit}".replace("  ", " ").strip()
+    return f"{number:,.3g} {unit}".strip() if number < 1000 else f"{number:,.0f} {unit}".strip()
 
 
 def _duration(seconds: float | None) -> str:
@@ -105,6 +121,7 @@ def _datetime(value: Any) -> datetime | None:
 
 
 _MENU = {
+    "/overview": "Overview",
     "/topology": "Topology",
     "/tasks": "Tasks",
     "/transactions": "Transactions",
@@ -115,7 +132,10 @@ _MENU = {
     "/audit": "Audit",
 }
 
+FIRST_PAGE = "/overview"
+
 _PAGES: Mapping[str, Callable[[Console, Fields], Page]] = {
+    "/overview": overview_page,
     "/topology": topology_page,
     "/tasks": tasks_page,
     "/transactions": transactions_page,
@@ -145,8 +165,24 @@ _ASSETS = {
     "console.css": "text/css",
     "console.js": "text/javascript",
     "icon.svg": "image/svg+xml",
+    "tasks.js": "text/javascript",
+    "topology.js": "text/javascript",
+    "vendored/elk-api.js": "text/javascript",
+    "vendored/elk-worker.min.js": "text/javascript",
 }
 """Files of the folder `assets` with their types."""
+
+
+@cache
+def _content_of(name: str) -> bytes:
+    return files("eosframework.operations.console").joinpath("assets", name).read_bytes()
+
+
+@cache
+def asset_address(name: str) -> str:
+    """Return the address of an asset; another content has another one, so browsers may keep it."""
+    return f"/assets/{name}?v={sha256(_content_of(name)).hexdigest()[:12]}"
+
 
 WRONG_TOKEN_SECONDS = 1.0
 """Wait before the answer to a wrong token. Other clients do not wait, and the right token is never
@@ -194,8 +230,8 @@ class Site:
 
     def _visited(self, request: Request) -> Page | Answer:
         match request.path:
-            case ["assets", name] if name in _ASSETS:
-                return _asset(name)
+            case ["assets", *path] if (name := "/".join(path)) in _ASSETS:
+                return _asset(name, request.options.get("v", ""))
             case ["sign-in"]:
                 return self._sign_in(request)
             case ["sign-out"] if request.method == "POST":
@@ -209,7 +245,7 @@ class Site:
         path, fields = _path_of(request), request.options
         match request.path:
             case [""]:
-                return _redirect("/topology")
+                return _redirect(FIRST_PAGE)
             case ["audit"] if request.method == "POST":
                 return self._starts(request, lambda form: start_audit(self._console, form))
             case ["changes", name]:
@@ -233,7 +269,7 @@ class Site:
         return started if isinstance(started, Page) else _redirect(f"/jobs/{started.number}")
 
     def _sign_in(self, request: Request) -> Page | Answer:
-        values = {"to": own_path(request.options.get("to", "/topology"))}
+        values = {"to": own_path(request.options.get("to", FIRST_PAGE))}
         if request.method != "POST":
             return Page("sign_in.html", "Sign in", values, is_live=False)
         self._access.require_own_form(request.headers, self._session(request), request.form)
@@ -263,7 +299,7 @@ class Site:
         target = quote(_path_of(request))
         if request.options:
             target += f"?{urlencode(request.options)}"
-        wanted = "/topology" if request.method == "POST" else target
+        wanted = FIRST_PAGE if request.method == "POST" else target
         return _redirect(f"/sign-in?{urlencode({'to': wanted})}")
 
     def _delay_wrong_token(self) -> None:
@@ -299,6 +335,7 @@ class Site:
             application=app.title if may_read else None,
             menu=_MENU if may_read else {},
             path=_path_of(request),
+            asset=asset_address,
             live_seconds=seconds if page.is_live else None,
             form_token=self._access.form_token(session),
             allow_changes=self._access.allow_changes,
@@ -318,9 +355,10 @@ class Site:
         return ""
 
 
-def _asset(name: str) -> Answer:
-    content = files("eosframework.operations.console").joinpath("assets", name).read_bytes()
-    return Answer(HTTPStatus.OK, Text(content, _ASSETS[name]), {"Cache-Control": "no-cache"})
+def _asset(name: str, digest: str) -> Answer:
+    is_current = asset_address(name).endswith(f"?v={digest}")
+    keep = "private, max-age=31536000, immutable" if is_current else "no-cache"
+    return Answer(HTTPStatus.OK, Text(_content_of(name), _ASSETS[name]), {"Cache-Control": keep})
 
 
 def _redirect(to: str, headers: Mapping[str, str] | None = None) -> Answer:
@@ -347,5 +385,5 @@ def own_path(target: str) -> str:
     split = split_url(target)
     is_own = not split.scheme and not split.netloc and split.path.startswith("/")
     if not is_own or target.startswith(("//", "/\\")):
-        return "/topology"
+        return FIRST_PAGE
     return quote(split.path) + (f"?{split.query}" if split.query else "")

@@ -53,6 +53,7 @@ class Box:
         topic: that the box shows, or that the step reads or writes; None: none, or one chosen for
             each record.
         stores: names of the stores that a step keeps.
+        node: of a step; None: of a topic or a table.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Box:
     sub_topology: str | None = None
     topic: str | None = None
     stores: tuple[str, ...] = ()
+    node: AnyNode | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class _Drawing:
                     part.name,
                     topic if isinstance(topic, str) else None,
                     _stores(node),
+                    node,
                 )
             )
             self._add_arrows(node)

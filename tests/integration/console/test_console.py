@@ -259,6 +259,53 @@ def test_changes_show_their_plans_and_need_their_own_forms(
         assert pipeline.removed(output)
 
 
+FAILING = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: bytes, value: json}
+streams:
+  doubled:
+    from: numbers
+    on_error: fail
+    steps: [{map_values: "tests.support.applications.functions:double"}]
+    to: [{topic: NAME.doubled, value: json}]
+"""
+
+
+def test_a_task_that_is_stopped_at_a_record_is_named_until_it_passes_it(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    pipeline = make_pipeline(topology=FAILING, partitions=1, outputs={"doubled": 2})
+    pipeline.apply()
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers})
+    producer.produce(pipeline.source, b'{"n": 1}', b"1", 0)
+    producer.produce(pipeline.source, b"no JSON", b"1", 0)
+    assert producer.flush(60) == 0
+    app, place = str(pipeline.topology_file), f"{pipeline.source}[0]@1"
+    assert json_of(pipeline, "status", app)["failures"] == []
+    worker = pipeline.start_worker(instance="one")
+    assert worker.wait() == 1
+    [failure] = json_of(pipeline, "status", app)["failures"]
+    assert failure["task"] == "doubled[0]"
+    assert failure["record"] == place
+    assert f"record {place} failed in step 'numbers: decode value as json'" in failure["error"]
+    assert failure["instance"] == f"{pipeline.name}.one"
+    with console_of(pipeline) as console:
+        overview = console.wait_for("/overview", f"doubled[0] is stopped at record {place}")
+        assert failure["error"] in overview.text
+        assert "Not well" in overview.text
+        stopped = console.wait_for("/tasks?task=doubled[0]", "stopped at a record")
+        [row] = [row for row in stopped.rows("Tasks") if row[0] == "doubled[0]"]
+        assert row[1:3] == ["no owner", "stopped at a record"]
+        text = pipeline.topology_file.read_text()
+        pipeline.topology_file.write_text(text.replace("on_error: fail", "on_error: skip"))
+        skipping = pipeline.start_worker(instance="one", until_caught_up=True)
+        assert skipping.wait() == 0
+        assert json_of(pipeline, "status", app)["failures"] == []
+        console.wait_for("/overview", "no process runs transforms")
+        assert "is stopped at record" not in console.get("/overview").text
+
+
 def test_an_audit_is_started_from_its_page_and_shows_its_verdict(
     make_pipeline: Callable[..., Pipeline],
 ) -> None:

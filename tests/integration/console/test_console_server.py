@@ -246,6 +246,7 @@ def test_pages_recover_once_the_broker_is_back(
             cluster.nodes[0].kill()
             old = console.wait_for("/topology", "Shown below: what was read at")
             assert "0 members, 4 tasks" in old.text, "the last reading is still shown"
+            console.wait_for("/overview", "Not well: the cluster cannot be read")
             cluster.nodes[0].start()
             console.wait_for("/topology", "Read at")
             pipeline.feed(8)

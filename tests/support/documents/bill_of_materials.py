@@ -1,4 +1,4 @@
-"""The bill of materials: CycloneDX JSON of the locked packages and jars.
+"""The bill of materials: CycloneDX JSON of locked packages, jars and vendored files.
 
 `python -m tests.support.documents.bill_of_materials` writes
 requirements/bill-of-materials.cdx.json. It holds no time and no random number,
@@ -21,12 +21,13 @@ from typing import Any
 from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
-from cyclonedx.model.license import DisjunctiveLicense
+from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 from packaging.requirements import Requirement
 
 from eosframework.embedded.jars import parse_lock
+from tests.support.documents.vendored import LICENSES, VENDORED
 
 REPOSITORY = Path(__file__).parents[3]
 BILL = REPOSITORY / "requirements" / "bill-of-materials.cdx.json"
@@ -170,6 +171,22 @@ def _component_of_jar(jar: str, digest: str, locks: Iterable[str]) -> Component:
     )
 
 
+def _vendored_components() -> list[Component]:
+    """Return the npm packages of which the repository has files."""
+    found = sorted({(file.package, file.version) for file in VENDORED.values()})
+    return [
+        Component(
+            type=ComponentType.LIBRARY,
+            name=name,
+            version=version,
+            purl=PackageURL("npm", None, name, version),
+            bom_ref=f"pkg:npm/{name}@{version}",
+            licenses=[DisjunctiveLicense(id=LICENSES[name])],
+        )
+        for name, version in found
+    ]
+
+
 def bill_of_materials() -> str:
     """Return the bill for the locks of this repository, as indented JSON."""
     project: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
@@ -178,10 +195,10 @@ def bill_of_materials() -> str:
         name=_ROOT,
         version=project["version"],
         bom_ref=_ROOT,
-        licenses=[DisjunctiveLicense(id=project["license"])],
+        licenses=[LicenseExpression(project["license"])],
     )
     packages = read_packages(PACKAGES.read_text(encoding="utf-8"))
-    jars = _jar_components()
+    jars = [*_jar_components(), *_vendored_components()]
     # Other environments may have another version of a package.
     components: dict[str, list[Component]] = {}
     wanted: dict[str, list[Component]] = {}

@@ -23,7 +23,8 @@ from mkdocs.exceptions import MkDocsException
 from pymdownx.superfences import fence_code_format
 
 from tests.house import REPOSITORY
-from tests.support.documents.mermaid import MermaidMissing, mermaid_script
+from tests.support.documents.mermaid import mermaid_script
+from tests.support.documents.npm_files import NpmFileMissing
 
 CONFIG = REPOSITORY / "docs" / "site" / "mkdocs.yml"
 BUILD = REPOSITORY / "build"
@@ -97,7 +98,7 @@ def stage_mermaid(folder: Path) -> None:
     """Copy Mermaid to staged pages, so that the site draws its diagrams.
 
     Raises:
-        MermaidMissing: it cannot be had.
+        NpmFileMissing: it cannot be had.
     """
     (folder / _SCRIPT.parent).mkdir(parents=True, exist_ok=True)
     shutil.copyfile(mermaid_script(), folder / _SCRIPT)
@@ -186,7 +187,7 @@ def main() -> None:
     stage(pages)
     try:
         stage_mermaid(pages)
-    except MermaidMissing as error:
+    except NpmFileMissing as error:
         print(f"diagrams stay text: {error}", file=sys.stderr)
     try:
         build_site(pages, BUILD / "site")

@@ -23,7 +23,13 @@ from tests.support.servers.debian_packages import require_programs
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 PROGRAMS = {"chromium": "chromium", "chromedriver": "chromium-driver"}
-KEYS = {"Tab": "\ue004", "Enter": "\ue007"}
+KEYS = {
+    "Tab": "\ue004",
+    "Enter": "\ue007",
+    "Escape": "\ue00c",
+    "ArrowRight": "\ue014",
+    "ArrowDown": "\ue015",
+}
 
 
 class Browser:

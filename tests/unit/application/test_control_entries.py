@@ -24,7 +24,7 @@ JOB = {"ranges": {"in": [{"first": 0, "end": 1}] * 2}, "own_starts": {"x": [0]}}
 PLAIN = ("application", "topology", "reset", "ownership", "relay.outbox", "leases", "released")
 SHAPES = (
     *(f"{kind}/in" for kind in ("topic", "written", "replayed", "other", "sink")),
-    *("committed/*/*/*", "replayed/*/*/*"),
+    *("committed/*/*/*", "replayed/*/*/*", "failed/*/*"),
     *("backfill/*", "backfill/*/files/*/*", "backfill/*/ends/*", "backfill/*/task/*/*"),
     *("backfill/*/tables", "backfill/*/*"),
 )
@@ -43,7 +43,19 @@ NAMES = [
     "application",
     "ranges",
 ]
-NAMES += ["positions", "metadata", "complete", "suffix", "own_starts", "in", "first", "end"]
+NAMES += [
+    "offset",
+    "error",
+    "instance",
+    "positions",
+    "metadata",
+    "complete",
+    "suffix",
+    "own_starts",
+    "in",
+    "first",
+    "end",
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(["part/0", "x"]),
     lambda inner: (

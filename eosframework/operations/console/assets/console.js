@@ -1,6 +1,7 @@
 "use strict";
 // Loads a live page again at its interval and replaces what it shows; forms and focus stay.
 (() => {
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   const seconds = Number(document.body.dataset.live);
   if (!seconds) return;
   const connection = document.getElementById("connection");
@@ -24,6 +25,7 @@
       const [alike, number] = focused;
       [...live.querySelectorAll("*")].filter(alike)[number]?.focus({ preventScroll: true });
     }
+    document.dispatchEvent(new CustomEvent("fresh"));
   };
   const load = async () => {
     if (document.hidden) return seconds;

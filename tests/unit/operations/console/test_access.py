@@ -15,7 +15,7 @@ from eosframework.operations.console.access import (
 )
 from eosframework.operations.console.pages import after_prefix
 from eosframework.operations.console.server import require_token_where_needed
-from eosframework.operations.console.site import own_path
+from eosframework.operations.console.site import FIRST_PAGE, own_path
 from eosframework.serialization.bounds import SESSIONS
 
 TOKEN = "sixteen characters"
@@ -89,7 +89,7 @@ def test_an_address_that_others_reach_needs_a_token_and_so_do_changes() -> None:
     "target", ["//evil.example", "https://evil.example/", "/\\evil.example", "//[", "tasks", ""]
 )
 def test_signing_in_leads_to_no_other_site(target: str) -> None:
-    assert own_path(target) == "/topology"
+    assert own_path(target) == FIRST_PAGE
 
 
 def test_signing_in_leads_back_to_the_page_that_was_asked_for() -> None:

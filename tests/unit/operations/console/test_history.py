@@ -9,8 +9,8 @@ from eosframework.application.composition.application_status import (
     PartitionStatus,
     TaskStatus,
 )
-from eosframework.operations.console.drawing import ownership_timeline
 from eosframework.operations.console.readings import RATE_SECONDS, History
+from eosframework.operations.console.timelines import ownership_timeline
 from eosframework.records import TopicPartition
 
 START = datetime(2026, 1, 31, 6, tzinfo=UTC)

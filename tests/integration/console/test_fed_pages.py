@@ -1,0 +1,218 @@
+"""The pages in a real browser, with fed readings: 5, 30, 300 and 10,000 tasks, wide and narrow."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eosframework.operations.console.readings import Reading
+from tests.integration.console.test_browser import CONTRAST, SMALLEST_CONTRAST, screenshots
+from tests.support.applications.fed_console import (
+    FedApplication,
+    feed_history,
+    feed_rates,
+    feed_status,
+    serving,
+    status_of,
+    topology_of,
+)
+from tests.support.processes.browser import PROGRAMS, Browser
+from tests.support.processes.waiting import wait_until
+
+__all__ = ["screenshots"]
+
+pytestmark = pytest.mark.skipif(
+    any(shutil.which(program) is None for program in PROGRAMS),
+    reason="no Chromium here; `apt-get install chromium chromium-driver` brings one, and "
+    "`make test-all` installs it",
+)
+
+ADDRESSES = [f"127.0.0.1:{number}" for number in (1, 2, 3)]
+WIDE, NARROW = (1400, 900), (400, 800)
+
+SIZES = {5: (1, 3), 30: (5, 3), 300: (50, 3), 10_000: (8, 625)}
+"""Number of pipelines and of partitions, by about the number of tasks; a pipeline has two each."""
+
+SMALLEST_TEXT = """
+const scale = Number(document.getElementById('canvas').dataset.scale);
+return [...document.querySelectorAll('#graph text')].filter((one) => one.textContent)
+  .map((one) => parseFloat(getComputedStyle(one).fontSize) * scale)
+  .reduce((a, b) => Math.min(a, b));
+"""
+
+FIRST_SCREEN = """
+const canvas = document.getElementById('canvas');
+const graph = document.getElementById('graph').getBoundingClientRect();
+return canvas.scrollWidth <= canvas.clientWidth && canvas.scrollHeight <= canvas.clientHeight
+  && graph.bottom <= innerHeight;
+"""
+
+OVERLAPS = """
+const shapes = [...document.querySelectorAll('#graph .shape, #graph .folded .frame')];
+const boxes = shapes.map((one) => one.getBoundingClientRect());
+return boxes.some((a, n) => boxes.slice(n + 1).some((b) =>
+  a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom));
+"""
+
+
+def fed(folder: Path, tasks: int, **more: Any) -> FedApplication:
+    pipelines, partitions = SIZES[tasks]
+    file = folder / f"shop{tasks}.yaml"
+    file.write_text(topology_of(pipelines))
+    app = FedApplication(file, ADDRESSES)
+    feed_status(app, status_of(app, partitions, **more))
+    feed_history(app)
+    feed_rates(app)
+    return app
+
+
+@pytest.fixture(scope="module")
+def apps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, FedApplication]:
+    folder = tmp_path_factory.mktemp("shop")
+    return {tasks: fed(folder, tasks) for tasks in SIZES}
+
+
+def open_graph(browser: Browser, url: str) -> None:
+    browser.open(url)
+    drawn = "return document.querySelectorAll('#graph .node').length"
+    wait_until(lambda: bool(browser.run(drawn)), "a graph")
+
+
+def looks(browser: Browser) -> Iterator[tuple[int, bool]]:
+    for (width, height), dark in ((WIDE, False), (NARROW, True)):
+        browser.look(width, height, dark=dark)
+        yield width, dark
+
+
+def require_readable(browser: Browser, width: int, case: object) -> None:
+    assert browser.run("return document.documentElement.scrollWidth") <= width, case
+    poor = [found for found in browser.run(CONTRAST) if found[0] < SMALLEST_CONTRAST]
+    assert not poor, (case, poor)
+
+
+@pytest.mark.parametrize("tasks", [5, 30, 300])
+def test_pages_are_readable_wide_and_narrow_in_both_themes(
+    apps: dict[int, FedApplication], browser: Browser, tasks: int
+) -> None:
+    with serving(apps[tasks]) as base:
+        for width, dark in looks(browser):
+            for page in ("overview", "topology", "tasks"):
+                if page == "topology":
+                    open_graph(browser, f"{base}/{page}")
+                    assert browser.run(SMALLEST_TEXT) >= 7.5, (tasks, width)
+                    assert not browser.run(OVERLAPS), (tasks, width)
+                else:
+                    browser.open(f"{base}/{page}")
+                require_readable(browser, width, (page, tasks, width, dark))
+        assert not [one for one in browser.complaints if base in one]
+
+
+def test_thirty_tasks_fit_readable_on_the_first_screen(
+    apps: dict[int, FedApplication], browser: Browser
+) -> None:
+    with serving(apps[30]) as base:
+        browser.look(*WIDE)
+        open_graph(browser, f"{base}/topology")
+        assert browser.run(FIRST_SCREEN)
+        assert browser.run(SMALLEST_TEXT) >= 10
+        steps = browser.run("return document.querySelectorAll('#graph .node.step').length")
+        assert steps == 5 * 4, "every step is shown, none is folded"
+
+
+def test_a_graph_is_used_by_keyboard(apps: dict[int, FedApplication], browser: Browser) -> None:
+    focused = "return document.activeElement.getAttribute('aria-label') ?? ''"
+    with serving(apps[5]) as base:
+        browser.look(*WIDE)
+        open_graph(browser, f"{base}/topology")
+        browser.run("document.querySelector('#graph .node.step').focus()")
+        assert "filter" in browser.run(focused)
+        browser.press("Enter")
+        browser.wait_for("tests/support/applications/functions.py:")
+        assert "dead letters go to shop.dead" in browser.text
+        browser.press("Escape")
+        assert "functions.py:" not in browser.text
+        assert "filter" in browser.run(focused), "the focus is where it was"
+        before = float(browser.run("return document.getElementById('canvas').dataset.scale"))
+        browser.press("+")
+        assert float(browser.run("return document.getElementById('canvas').dataset.scale")) > before
+        browser.run("document.querySelector('#graph .fold').focus()")
+        assert browser.run(focused) == "Fold orders"
+        browser.press("Enter")
+        wait_until(lambda: browser.run(focused) == "Unfold orders", "a folded frame with the focus")
+        assert browser.run("return document.querySelectorAll('#graph .node.folded').length") == 1
+        assert "3 steps" in browser.run(
+            "return document.querySelector('.part-head.folded').textContent"
+        )
+
+
+def test_ten_thousand_tasks_render_in_less_than_a_second(
+    apps: dict[int, FedApplication], browser: Browser
+) -> None:
+    with serving(apps[10_000]) as base:
+        browser.look(*WIDE)
+        seconds: list[float] = []
+        for _ in range(3):
+            browser.open(f"{base}/tasks")
+            assert browser.run("return document.querySelectorAll('.cells > i').length") == 10_000
+            took = browser.run(
+                "const [it] = performance.getEntriesByType('navigation');"
+                "document.body.offsetHeight;"
+                "return it.loadEventEnd - it.requestStart"
+            )
+            seconds.append(took / 1000)
+        assert min(seconds) < 1, seconds
+        browser.run("document.querySelector('.cells').focus()")
+        for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+            browser.press(key)
+        told = browser.run("return document.getElementById('told').textContent")
+        assert told.startswith("orders["), told
+        browser.press("Enter")
+        browser.wait_for("1 of 10,000 tasks")
+        assert told.partition("]")[0] in browser.text
+
+
+def test_a_failing_task_is_the_first_thing_one_sees(
+    apps: dict[int, FedApplication], browser: Browser, tmp_path: Path, screenshots: Path
+) -> None:
+    error = (
+        "record shop.orders[1]@1007 failed in step 'orders.by_key.steps[1] map_values(shop:cents)':"
+        " KeyError: 'cents'. Nothing after it was processed"
+    )
+    app = fed(tmp_path, 30, failures=[("orders[1]", "shop.orders[1]@1007", error)])
+    app.fed["ask 127.0.0.1:3"] = Reading(None, None, "no process of eosframework answers there")
+    group = {
+        "topic": "shop.dead",
+        "input": "shop.payments",
+        "step": "payments.by_key.steps[1] map_values(tests.support.applications.functions:double)",
+        "error": "KeyError: 'cents'",
+        "error_type": "KeyError",
+        "count": 42,
+        "replayed": 0,
+        "example": "shop.dead[0]@5",
+    }
+    app.feed("dead letters", {"topics": ["shop.dead"], "groups": [group], "foreign": {}})
+    with serving(app) as base:
+        browser.look(*WIDE)
+        browser.open(base)
+        browser.wait_for("Not well: orders[1] is stopped at record shop.orders[1]@1007")
+        assert error in browser.text
+        browser.screenshot(screenshots / "console-overview.png")
+        browser.run("document.querySelector('.problems a').click()")
+        browser.wait_for("1 of 30 tasks")
+        assert error in browser.text
+        browser.open(f"{base}/tasks")
+        browser.screenshot(screenshots / "console-tasks.png")
+        open_graph(browser, f"{base}/topology")
+        browser.screenshot(screenshots / "console-topology.png")
+        assert browser.run("return document.querySelectorAll('.part.failing').length") == 1
+        badge = "return document.querySelector('.badge.dead.some text').textContent"
+        assert browser.run(badge) == "dead 42"
+        away = status_of(app, 3)
+        feed_status(app, away, "no broker answered")
+        browser.open(base)
+        browser.wait_for("Not well: the cluster cannot be read")
+        browser.wait_for("Shown below: what was read at")
