@@ -59,6 +59,8 @@ ELSEWHERE = {
     "test_a_changelog_that_is_too_large_to_be_held_is_refused_by_name",
     "READINGS": f"{READINGS}::test_what_is_remembered_is_bounded_in_number_and_in_bytes",
     "READINGS_BYTES": f"{READINGS}::test_what_is_remembered_is_bounded_in_number_and_in_bytes",
+    "SERIES": "unit/operations/console/test_charts.py::"
+    "test_the_series_of_a_process_are_bounded_and_known_ones_go_on",
     "READINGS_AT_ONCE": f"{READINGS}::test_attempts_that_hang_are_bounded_in_number",
     "SESSIONS": "unit/operations/console/test_access.py::"
     "test_a_session_is_known_until_it_ends_and_only_by_its_own_cookie",

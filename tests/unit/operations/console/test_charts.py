@@ -14,6 +14,7 @@ from eosframework.operations.console.memory import (
     Memory,
     Point,
 )
+from eosframework.serialization.bounds import SERIES
 from tests.support.applications.fed_console import metrics_text
 
 
@@ -60,3 +61,16 @@ def test_records_are_counted_from_kafka_if_no_process_is_asked() -> None:
     memory = Memory()
     memory.add_point(0.0, 3.0, 12.5)
     assert memory.points(hours=False) == [Point(0.0, read=12.5, lag=3.0)]
+
+
+def test_the_series_of_a_process_are_bounded_and_known_ones_go_on() -> None:
+    memory = Memory()
+    for at in (0.0, 10.0):
+        lines = (
+            f'eosframework_lag_records{{application="a",topic="t{number}"}} {number}'
+            for number in range(SERIES.value + 100)
+        )
+        memory.take("a:1", at, "\n".join(lines) + "\n")
+    found = list(memory.latest("lag_records"))
+    assert len(found) == SERIES.value - 1, "one series is that of `up`"
+    assert found[-1][1] == SERIES.value - 2
