@@ -291,6 +291,28 @@ def test_a_streaming_query_needs_a_checkpoint_and_takes_no_job(source: SinkWorld
         run(source, job="x")
 
 
+def test_complete_mode_writes_each_result_and_spark_refuses_update(
+    source: SinkWorld, spark: SparkSession
+) -> None:
+    def write(mode: str) -> None:
+        counts = source.rows().groupBy("key").count().writeStream.outputMode(mode)
+        query = counts.format("eos_kafka").options(**options(source, key="key"))
+        query = query.option("checkpointLocation", str(source.checkpoint / mode)).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    source.feed(0, 7)
+    write("complete")
+    source.feed(7, 14)
+    write("complete")
+    found = Counter(json.loads(m.value())["count"] for m in source.read(source.topic))
+    assert found == Counter({1: 7, 2: 7})
+    with pytest.raises(StreamingQueryException, match="does not support Update mode"):
+        write("update")
+
+
 def test_the_format_does_not_read(source: SinkWorld, spark: SparkSession) -> None:
     with pytest.raises((AnalysisException, PythonException), match="writes and does not read"):
         spark.read.format("eos_kafka").options(**options(source)).load()
