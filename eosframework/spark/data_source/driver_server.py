@@ -215,7 +215,6 @@ class DriverServer:
             self._write_job(spark, request, rows)
         else:
             self._write_batch(spark, request, rows)
-        _remove(one["directory"] for one in written)
 
     def _abort(self, request: _Request) -> None:
         _remove(request["directories"])
@@ -230,6 +229,7 @@ class DriverServer:
         if not sink.write(rows, job, options.get("directory")):
             events = structlog.get_logger("eosframework.spark")
             events.warning("job_skipped", job=job, reason="it is complete: nothing was written")
+        _remove(one["directory"] for one in request["written"])
 
     def _write_batch(self, spark: SparkSession, request: _Request, rows: DataFrame) -> None:
         options, written = request["options"], request["written"]
@@ -245,6 +245,8 @@ class DriverServer:
             if use.run is not None:
                 context.setJobGroup(use.run, "", interruptOnCancel=True)
             slot.given(use, lambda: made)(rows, request["batch"])
+            # Within the lock: a restarted query stores the rows of its next batch there.
+            _remove(one["directory"] for one in written)
 
     def _slot_of(self, sink: Sink) -> _Slot:
         [part] = sink.parts
