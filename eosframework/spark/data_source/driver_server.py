@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from eosframework.errors import ConfigurationError, EosError, StartRefused
+from eosframework.spark.data_source.kafka_options import SERVERS
 from eosframework.spark.data_source.row_files import RowReader, file_system
 from eosframework.spark.data_source.source import NAME, source_class
 from eosframework.spark.data_source.source_options import check_names, job_of, sink_of
@@ -127,7 +128,7 @@ class DriverServer:
         self.address = str(Path(self._directory, "driver"))
         self._listener = Listener(self.address, "AF_UNIX")
         self._sessions: list[SparkSession] = []
-        self._slots: dict[tuple[str, str], _Slot] = {}
+        self._slots: dict[tuple[str | None, str, str], _Slot] = {}
         self._opened: dict[str, str] = {}
         self._lock = Lock()
         self._closing = False
@@ -215,7 +216,6 @@ class DriverServer:
             self._write_job(spark, request, rows)
         else:
             self._write_batch(spark, request, rows)
-        _remove(one["directory"] for one in written)
 
     def _abort(self, request: _Request) -> None:
         _remove(request["directories"])
@@ -230,13 +230,14 @@ class DriverServer:
         if not sink.write(rows, job, options.get("directory")):
             events = structlog.get_logger("eosframework.spark")
             events.warning("job_skipped", job=job, reason="it is complete: nothing was written")
+        _remove(one["directory"] for one in request["written"])
 
     def _write_batch(self, spark: SparkSession, request: _Request, rows: DataFrame) -> None:
         options, written = request["options"], request["written"]
         assert written, "a batch has at least one task"
         use = _Use(written[0]["query"], written[0]["run"], options)
         made = sink_of(options, rows.schema)
-        slot = self._slot_of(made)
+        slot = self._slot_of(made, options.get(SERVERS))
         with slot.lock:
             self._refuse_second(spark, made, slot, use)
             context = spark.sparkContext
@@ -245,11 +246,13 @@ class DriverServer:
             if use.run is not None:
                 context.setJobGroup(use.run, "", interruptOnCancel=True)
             slot.given(use, lambda: made)(rows, request["batch"])
+            # Within the lock: a restarted query stores the rows of its next batch there.
+            _remove(one["directory"] for one in written)
 
-    def _slot_of(self, sink: Sink) -> _Slot:
+    def _slot_of(self, sink: Sink, servers: str | None) -> _Slot:
         [part] = sink.parts
         with self._lock:
-            return self._slots.setdefault((part.application, part.label), _Slot())
+            return self._slots.setdefault((servers, part.application, part.label), _Slot())
 
     def _refuse_second(self, spark: SparkSession, sink: Sink, slot: _Slot, use: _Use) -> None:
         """Refuse a second query, before it fences the first one.

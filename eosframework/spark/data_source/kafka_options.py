@@ -17,7 +17,7 @@ from eosframework.errors import ConfigurationError
 
 PREFIX = "kafka."
 
-_SERVERS = "bootstrap.servers"
+SERVERS = f"{PREFIX}bootstrap.servers"
 
 _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -45,8 +45,9 @@ def kafka_settings(base: KafkaSettings, options: Mapping[str, str]) -> KafkaSett
     Raises:
         ConfigurationError: a property cannot be used; names the option.
     """
-    given = {n.removeprefix(PREFIX): v for n, v in options.items() if n.startswith(PREFIX)}
-    servers = given.pop(_SERVERS, None)
+    named = {n: v for n, v in options.items() if n.startswith(PREFIX)}
+    servers = named.pop(SERVERS, None)
+    given = {n.removeprefix(PREFIX): v for n, v in named.items()}
     changes: dict[str, object] = {} if servers is None else {"bootstrap_servers": servers}
     if given:
         changes["properties"] = {**base.properties, **_properties(given)}

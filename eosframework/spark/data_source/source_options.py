@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from eosframework.config import load_settings
 from eosframework.errors import ConfigurationError
-from eosframework.spark.data_source.kafka_options import PREFIX, kafka_settings
+from eosframework.spark.data_source.kafka_options import PREFIX, SERVERS, kafka_settings
 from eosframework.spark.sinks.kafka.columns import HEADERS
 from eosframework.spark.sinks.sink_api import Sink, kafka_sink
 from eosframework.topology.dsl.declarations import dead_letter
@@ -58,7 +58,7 @@ def check_names(options: Mapping[str, str]) -> None:
     Raises:
         ConfigurationError: names the option, and the nearest one.
     """
-    known = (*_ARGUMENTS, *_OWN, *_OF_SPARK, f"{PREFIX}bootstrap.servers")
+    known = (*_ARGUMENTS, *_OWN, *_OF_SPARK, SERVERS)
     for name in options:
         if reason := _ONLY_IN_PYTHON.get(name):
             raise ConfigurationError(

@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,9 +110,9 @@ def test_a_second_write_of_a_job_is_skipped_and_said(
     assert [(log["job"], log["log_level"]) for log in skipped] == [("january", "warning")]
 
 
-def test_a_committer_killed_between_both_commits_doubles_nothing(
-    source: SinkWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def killed_committer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[int]]:
+    """Kill the process of Spark that commits batch 1, once: before or after the sink's commit."""
     peer = threading.local()
     killed: list[int] = []
     serve, commit = DriverServer._serve, DriverServer._commit
@@ -124,14 +124,42 @@ def test_a_committer_killed_between_both_commits_doubles_nothing(
         peer.pid = struct.unpack("3i", credentials)[0]
         serve(self, connection)
 
-    def killing(self: DriverServer, request: dict[str, Any]) -> None:
-        commit(self, request)
-        if request["batch"] == 1 and not killed:
-            os.kill(peer.pid, signal.SIGKILL)
-            killed.append(peer.pid)
+    def armed(moment: str) -> list[int]:
+        def kill(request: dict[str, Any], now: str) -> None:
+            if moment == now and request["batch"] == 1 and not killed:
+                os.kill(peer.pid, signal.SIGKILL)
+                killed.append(peer.pid)
 
-    monkeypatch.setattr(DriverServer, "_serve", seen)
-    monkeypatch.setattr(DriverServer, "_commit", killing)
+        def killing(self: DriverServer, request: dict[str, Any]) -> None:
+            kill(request, "before")
+            commit(self, request)
+            kill(request, "after")
+
+        monkeypatch.setattr(DriverServer, "_serve", seen)
+        monkeypatch.setattr(DriverServer, "_commit", killing)
+        return killed
+
+    return armed
+
+
+def test_a_committer_killed_before_the_sink_writes_leaves_the_batch_to_it(
+    source: SinkWorld, killed_committer: Callable[[str], list[int]]
+) -> None:
+    killed = killed_committer("before")
+    source.feed(0, 300)
+    source.feed(300, 600)
+    with pytest.raises(StreamingQueryException):
+        run(source, key="key")
+    assert len(killed) == 1
+    run(source, key="key")  # at once: the sink may write the batch still
+    assert source.counts() == Counter(range(600))
+    assert stored(source) == []
+
+
+def test_a_committer_killed_between_both_commits_doubles_nothing(
+    source: SinkWorld, killed_committer: Callable[[str], list[int]]
+) -> None:
+    killed = killed_committer("after")
     source.feed(0, 300)
     source.feed(300, 600)
     with pytest.raises(StreamingQueryException):
@@ -289,6 +317,28 @@ def test_a_streaming_query_needs_a_checkpoint_and_takes_no_job(source: SinkWorld
         writer.start()
     with pytest.raises(StreamingQueryException, match="is known by its checkpoint"):
         run(source, job="x")
+
+
+def test_complete_mode_writes_each_result_and_spark_refuses_update(
+    source: SinkWorld, spark: SparkSession
+) -> None:
+    def write(mode: str) -> None:
+        counts = source.rows().groupBy("key").count().writeStream.outputMode(mode)
+        query = counts.format("eos_kafka").options(**options(source, key="key"))
+        query = query.option("checkpointLocation", str(source.checkpoint / mode)).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    source.feed(0, 7)
+    write("complete")
+    source.feed(7, 14)
+    write("complete")
+    found = Counter(json.loads(m.value())["count"] for m in source.read(source.topic))
+    assert found == Counter({1: 7, 2: 7})
+    with pytest.raises(StreamingQueryException, match="does not support Update mode"):
+        write("update")
 
 
 def test_the_format_does_not_read(source: SinkWorld, spark: SparkSession) -> None:
