@@ -175,6 +175,7 @@ def test_a_committer_killed_between_both_commits_doubles_nothing(
     assert "batch_skipped" in [log["event"] for log in logs]
 
 
+@pytest.mark.exhaustive
 def test_a_repeated_task_leaves_one_file_that_counts(source: SinkWorld, tmp_path: Path) -> None:
     from pyspark.sql.functions import udf
 
@@ -232,6 +233,7 @@ def test_rows_that_cannot_be_written_follow_the_option(
     assert [json.loads(m.value())["n"] for m in source.read(dead)] == [2]
 
 
+@pytest.mark.exhaustive
 def test_values_are_those_of_kafka_sink(
     source: SinkWorld, spark: SparkSession, spark_events: Path
 ) -> None:
@@ -319,6 +321,7 @@ def test_a_streaming_query_needs_a_checkpoint_and_takes_no_job(source: SinkWorld
         run(source, job="x")
 
 
+@pytest.mark.exhaustive
 def test_complete_mode_writes_each_result_and_spark_refuses_update(
     source: SinkWorld, spark: SparkSession
 ) -> None:

@@ -327,6 +327,7 @@ def test_files_that_cannot_be_merged_are_refused_by_name(
     assert re.search(r"/[ab]\.csv cannot be read: Number of column", str(failed_read(failed.value)))
 
 
+@pytest.mark.exhaustive
 def test_rows_of_files_are_the_records_that_a_sink_writes(world: SinkWorld, tmp_path: Path) -> None:
     rows = world.spark.sql(
         "SELECT 3 AS day, 1.10BD AS price, CAST(0.1 AS FLOAT) AS rate, X'ff00' AS raw, "
