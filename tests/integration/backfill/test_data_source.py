@@ -25,6 +25,7 @@ from pyspark.errors import AnalysisException, PythonException, StreamingQueryExc
 
 from eosframework.spark import register
 from eosframework.spark.data_source.driver_server import DriverServer, close_server
+from eosframework.spark.sinks import sink_entry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,16 +85,20 @@ def stored(world: SinkWorld) -> list[Path]:
     return [path for path in found if path.is_file()]
 
 
-def test_each_row_of_each_batch_is_written_once(source: SinkWorld) -> None:
+def test_each_row_of_each_batch_is_written_once(
+    source: SinkWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_entry, "FEW_ROWS", 100)
     source.feed(0, 50)
     run(source, key="key")
-    source.feed(50, 12_000)
-    source.feed(12_000, 12_010)
+    source.feed(50, 500)
+    source.feed(500, 510)
     run(source, key="key")
-    run(source, source.rows().where("n < 0"), key="key")  # nothing new, and nothing to do
-    source.feed(12_010, 12_020)
+    source.feed(510, 520)
     run(source, source.rows().where("n < 0"), key="key")  # a batch without rows
-    assert source.counts() == Counter(range(12_010))
+    assert source.counts() == Counter(range(510))
+    staged = source.shards(sink_entry.name_of(source.topic)).values()
+    assert max(one.sequence for one in staged) == 3, "the large batch and the one after it"
     assert stored(source) == []
 
 

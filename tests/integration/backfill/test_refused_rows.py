@@ -145,6 +145,7 @@ VALUES = {
 """Values of columns on both sides of what PostgreSQL takes."""
 
 
+@pytest.mark.exhaustive
 def test_refused_rows_of_a_table_are_those_that_the_database_refuses(
     world: SinkWorld, database: str
 ) -> None:
