@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import (
+    FAILED,
     OWNERSHIP,
     RESET,
     WRITTEN,
@@ -32,7 +33,6 @@ from eosframework.application.control_topic import (
     topic_key,
 )
 from eosframework.application.deleted_topics import delete_and_wait
-from eosframework.application.failed_records import FAILED
 from eosframework.application.fencing import IdsOf, fence_all, refuse_members
 from eosframework.application.ownership_topic import ownership_of, refuse_lost_ownership
 from eosframework.errors import StartRefused

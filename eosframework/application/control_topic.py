@@ -47,9 +47,10 @@ RELEASED = "released"
 RESET = "reset"
 WRITTEN = "written"
 OWNERSHIP = "ownership"
+FAILED = "failed"
 
 WRITTEN_ALONE = frozenset(
-    {APPLICATION, "topic", WRITTEN, LEASES, RELEASED, "topology", RESET, OWNERSHIP, "failed"}
+    {APPLICATION, "topic", WRITTEN, LEASES, RELEASED, "topology", RESET, OWNERSHIP, FAILED}
 )
 """Kinds of entries that are never written in a transaction."""
 

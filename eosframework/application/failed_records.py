@@ -18,12 +18,9 @@ from typing import Any
 
 import structlog
 
-from eosframework.application.control_topic import ControlState, ControlTopic
+from eosframework.application.control_topic import FAILED, ControlState, ControlTopic
 from eosframework.errors import EosError, RecordFailed
 from eosframework.records import TopicPartition
-
-FAILED = "failed"
-"""Kind of the entries, the first part of their keys."""
 
 _RECORD = re.compile(r"record ([A-Za-z0-9._-]+)\[([0-9]+)\]@")
 """The beginning of the message of a `RecordFailed`."""

@@ -271,8 +271,9 @@ class AdminRequests:
     def _exchange_if_lost(self) -> bool:
         """Exchange a client that gets no answer where a new one does; return whether it was.
 
-        The client may forget all brokers between two requests as well (see `_new_client`). Nothing
-        that it still holds can then have been sent, so that the request may be repeated.
+        The client may forget all brokers between two requests as well (see `_new_client`); then it
+        sends nothing. On a connection that hangs a request may have been sent, and take effect: so
+        each request here may be repeated, and takes what exists, or is gone, for done.
         """
         held = self._of_thread.held
         lost = self._client
