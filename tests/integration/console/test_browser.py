@@ -83,7 +83,8 @@ def test_a_live_page_draws_the_topology_and_follows_the_cluster(
         browser.wait_for("0 members, 3 tasks, lag 0")
         totals.feed(10)
         browser.wait_for("lag 10")
-        assert browser.run("return document.querySelectorAll('#graph .node').length") >= 8
+        nodes = "return document.querySelectorAll('#graph .node').length"
+        wait_until(lambda: browser.run(nodes) >= 8, "the graph is laid out and drawn")
         console.process.kill()
         console.process.wait()
         browser.wait_for("The console does not answer")
