@@ -47,7 +47,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Collection, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 
 def raised_by_functions() -> tuple[type[BaseException], ...]:
@@ -286,6 +286,20 @@ class DataRejected(TransactionAborted):
     topic: str | None = None
     is_too_large: bool = True
     is_of_dead_letter: bool = False
+
+
+class RowsRefused(DataRejected):
+    """As DataRejected, by a database that decides the transaction.
+
+    Args:
+        refused: the consumed message that each refused row comes from, and the reason.
+    """
+
+    is_too_large = False
+
+    def __init__(self, message: str, *, refused: Sequence[tuple[Any, RowRefused]]) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 class TransactionTooLong(TransactionAborted):

@@ -400,10 +400,12 @@ def make_tables(
 
     made: list[TablesWorld] = []
 
-    def make(*, dsn: str | None = None, **options: Any) -> TablesWorld:
+    def make(
+        kind: type[TablesWorld] = TablesWorld, *, dsn: str | None = None, **options: Any
+    ) -> TablesWorld:
         name = unique_name("app")
         chosen = dsn or make_database()
-        made.append(TablesWorld(kafka.bootstrap_servers, name, tmp_path / name, chosen, **options))
+        made.append(kind(kafka.bootstrap_servers, name, tmp_path / name, chosen, **options))
         return made[-1]
 
     yield make

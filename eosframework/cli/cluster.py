@@ -40,7 +40,7 @@ def plan_tables_of(opened: ApplicationContext) -> TablesPlan | None:
     Raises:
         UserError: the database cannot be used.
     """
-    if not opened.graph.table_sinks:
+    if not opened.graph.all_tables:
         return None
     from eosframework.application.composition.table_writer import plan_database
 

@@ -12,10 +12,18 @@ from eosframework.records import Position, TopicPartition
 Delivered = Callable[[Any, Any], None]
 """Delivery callback: takes the error or None, and the message with its offset."""
 
-Output = tuple[str, bytes | None, bytes | None, int, "Delivered | None", None, int, Any]
+Output = tuple[str, bytes | None, bytes | None, int, "Delivered | None", "Message | None", int, Any]
 """One record to produce, in the positional order of `confluent_kafka.Producer.produce`: topic,
-value, key, partition (-1: by key), delivery callback (the argument has a second name),
-timestamp in milliseconds, headers. Positional arguments cost a third less than named ones."""
+value, key, partition (-1: by key), delivery callback (the argument has a second name, which is
+None), timestamp in milliseconds, headers. Positional arguments cost a third less than named ones.
+
+A row that a database writes in its decision of the transaction is an output of the same form: it
+names its tables in place of a topic, and in place of the second name the message it comes from."""
+
+
+def is_row(output: Output) -> bool:
+    """Return whether an output is a row for a database."""
+    return output[5] is not None
 
 
 class Message(Protocol):
@@ -244,11 +252,17 @@ class TransactionalOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One producer's part in a commit round."""
+    """One producer's part in a commit round.
+
+    Args:
+        decide: decides the transaction in a database, once the brokers have all of it (V2); None:
+            the brokers' commit decides. It raises a TransactionError.
+    """
 
     output: TransactionalOutput
     positions: Sequence[Position]
     membership: Any
+    decide: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +331,73 @@ class TransactionalOutputs(Protocol):
 
     def stop(self) -> None:
         """Stop the resources that the outputs share; the outputs have been closed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The last transaction of a transactional id that the database has decided.
+
+    Args:
+        positions: with their metadata.
+        outputs: all that it produced.
+    """
+
+    transactional_id: str
+    positions: Sequence[Position]
+    outputs: Sequence[Output]
+
+
+class Decisions(Protocol):
+    """The database that decides transactions; its errors are TransactionErrors."""
+
+    def take(
+        self, ids: Collection[str], own: Mapping[str, Collection[TopicPartition]]
+    ) -> Sequence[Decided]:
+        """Keep earlier owners of ids from deciding more, and return their decisions (V4).
+
+        Waits for their open transactions, or ends them.
+
+        Args:
+            ids: of any process, `own` included.
+            own: the partitions that each id of this process decides from now on.
+
+        Raises:
+            Retriable: the database did not answer; try again.
+            RunError: it refuses that until the cause is fixed.
+        """
+        ...
+
+    def next_offsets(self, transactional_id: str) -> Mapping[TopicPartition, int | None]:
+        """Return the offsets that the database had when `own` was taken; None: none was decided."""
+        ...
+
+    def prepared(
+        self,
+        transactional_id: str,
+        rows: Sequence[Output],
+        decided: Decided,
+        within_seconds: float,
+    ) -> Callable[[], None]:
+        """Return a function for another thread that decides a transaction (V2).
+
+        Args:
+            transactional_id: of this process.
+            rows: by the names of their tables in place of a topic.
+            decided: the transaction.
+            within_seconds: time to wait for an unavailable database.
+
+        Raises, when it is called:
+            RowsRefused: nothing was decided.
+            TransactionAborted: nothing was decided, and other data or time helps.
+            TaskFenced: nothing was decided; another process has taken the id.
+            OutcomeUnknown: only `take` shows whether it is decided.
+            TransactionFatal: the database refuses that until the cause is fixed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connections."""
         ...
 
 

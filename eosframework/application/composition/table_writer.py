@@ -23,6 +23,8 @@ from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import consumer_client, tables_group_settings
 from eosframework.postgres.database import Database
+from eosframework.postgres.database.grants import DECISION_GRANTS, require_grants
+from eosframework.postgres.database.tables.decisions import PostgresDecisions
 from eosframework.postgres.database.tables.table_schema import TablesPlan, apply_tables, plan_tables
 from eosframework.postgres.database.tables.table_sink import (
     PostgresRowStore,
@@ -47,11 +49,11 @@ def plan_database(graph: Graph, settings: Settings) -> TablesPlan | None:
         DatabaseUnusable: the connection fails, or the server is too old or a standby.
         StartRefused: a newer eosframework created the schema.
     """
-    if not graph.table_sinks:
+    if not graph.all_tables:
         return None
     database = _database(graph, settings)
     database.require()
-    return plan_tables(database, graph.table_sinks)
+    return plan_tables(database, graph.all_tables)
 
 
 def apply_database(graph: Graph, settings: Settings) -> list[str]:
@@ -63,11 +65,11 @@ def apply_database(graph: Graph, settings: Settings) -> list[str]:
         DatabaseRefused: a privilege is missing.
         StartRefused: a newer eosframework created the schema.
     """
-    if not graph.table_sinks:
+    if not graph.all_tables:
         return []
     database = _database(graph, settings)
     database.require()
-    return apply_tables(database, graph.table_sinks)
+    return apply_tables(database, graph.all_tables)
 
 
 def require_tables(graph: Graph, settings: Settings) -> None:
@@ -168,6 +170,19 @@ def forget_table_positions(
     stored = stored_positions(database, graph.application)
     forgotten = [StoredPosition(p.partition, "", None) for p in stored if p.partition[0] in topics]
     store_positions(database, graph.application, forgotten, emptied)
+
+
+def decisions(graph: Graph, settings: Settings) -> PostgresDecisions:
+    """Return the database that decides the transactions of a graph's transforms.
+
+    Raises:
+        ConfigurationError: no database is configured.
+        StartRefused: the role lacks privileges.
+        DatabaseUnavailable: the database is unavailable.
+    """
+    database = _database(graph, settings)
+    require_grants(database, DECISION_GRANTS)
+    return PostgresDecisions(database, graph.application, graph.together)
 
 
 def _database(graph: Graph, settings: Settings) -> Database:

@@ -21,6 +21,7 @@ from eosframework.config import Guarantee, Settings
 from eosframework.engine.codegen.compile_context import CompileContext
 from eosframework.engine.codegen.compiler import compile_part
 from eosframework.engine.failures.refused_outputs import OutputLimits
+from eosframework.engine.operators.refused_rows import RefusedRows
 from eosframework.engine.restoration.local_state import LocalState
 from eosframework.engine.task.task import Task
 from eosframework.engine.worker.worker import Worker
@@ -44,6 +45,7 @@ from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.transactions.ownership import Ownership
+from eosframework.transactions.ports import Decisions
 from eosframework.txnid import TransactionalId
 
 if TYPE_CHECKING:
@@ -145,12 +147,14 @@ def plan_of(
             )
         return known.get(name) or TransactionalId.make(graph.application, *name)
 
+    refused = RefusedRows()
     context = CompileContext(
         receipts=receipts,
         limits=limits or {},
         is_missing=is_missing,
         own_topics=graph.repartition_topics,
         timed_topics=timed,
+        refused_rows=refused if graph.together else None,
     )
     return Plan(
         application=graph.application,
@@ -160,6 +164,7 @@ def plan_of(
         own_topics=graph.repartition_topics,
         internal_topics=graph.internal_topics.union(graph.rows_topics),
         downstream=downstream_of(timed, partitions or {}),
+        refused_rows=refused,
     )
 
 
@@ -196,6 +201,7 @@ def _worker(
         options,
         state=state,
         ownership=_ownership(context, claims),
+        decisions=_decisions(context),
         purger=RecordPurger(settings.kafka) if purges else None,
         identities=watch,
         measured=context.observed is not None,
@@ -267,8 +273,8 @@ def observed(
 
 
 def require_tables_of(graph: Graph, settings: Settings) -> None:
-    """Check the tables of the graph's table sinks."""
-    if graph.table_sinks:
+    """Check the tables that the application writes."""
+    if graph.all_tables:
         from eosframework.application.composition.table_writer import require_tables
 
         require_tables(graph, settings)
@@ -304,6 +310,15 @@ def _ownership(context: WorkerContext, claims: OwnershipTopic) -> Ownership | No
         return None
     claims.prepare()  # while the worker joins its group
     return Ownership(claims, uuid4().hex)
+
+
+def _decisions(context: WorkerContext) -> Decisions | None:
+    if not context.graph.together:
+        return None
+    # Import the database driver only for tables.
+    from eosframework.application.composition.table_writer import decisions
+
+    return decisions(context.graph, context.settings)
 
 
 def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLeastOnceOutputs:

@@ -9,6 +9,7 @@ import structlog
 
 from eosframework.engine.conversions import TopicChoice
 from eosframework.engine.failures.refused_outputs import OutputLimits
+from eosframework.engine.operators.refused_rows import RefusedRows
 from eosframework.records import moment
 from eosframework.topology.graph.graph import (
     Aggregate,
@@ -34,6 +35,7 @@ class CompileContext:
         is_missing: returns whether a chosen topic does not exist; None: cannot be checked.
         own_topics: repartition topics, which may contain watermarks.
         timed_topics: those whose reader depends on time.
+        refused_rows: rows that a database refused; None: no database decides transactions.
         is_sorted: records come in the order of their times of writing, without watermarks.
     """
 
@@ -44,6 +46,7 @@ class CompileContext:
     own_topics: Collection[str] = ()
     timed_topics: Mapping[str, TimedTopic] = field(default_factory=dict[str, TimedTopic])
     is_sorted: bool = False
+    refused_rows: RefusedRows | None = None
 
 
 NO_CONTEXT = CompileContext()

@@ -51,6 +51,7 @@ from eosframework.engine.codegen.step_code import (
     write_processor,
     write_sink,
     write_step,
+    write_table_output,
     write_timers,
 )
 from eosframework.engine.codegen.time_code import (
@@ -74,6 +75,7 @@ from eosframework.topology.graph.graph import (
     Step,
     StreamJoin,
     Table,
+    TableOutput,
 )
 from eosframework.topology.graph.walk import may_change
 
@@ -269,6 +271,8 @@ def _write_children(
         match child:
             case Sink():
                 write_sink(code, depth, child, current)
+            case TableOutput():
+                write_table_output(code, depth, child, current)
             case Aggregate():
                 write_aggregate(code, depth, child, replace(current, before=None))
             case Processor():

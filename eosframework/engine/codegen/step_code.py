@@ -9,7 +9,14 @@ from eosframework.engine.codegen.join_code import write_table_step
 from eosframework.engine.failures.failure_handler import Site
 from eosframework.engine.operators.watermarks import with_writer, with_written
 from eosframework.records import EARLIEST_OUTPUT_MS
-from eosframework.topology.graph.graph import Function, Operator, Processor, Sink, Step
+from eosframework.topology.graph.graph import (
+    Function,
+    Operator,
+    Processor,
+    Sink,
+    Step,
+    TableOutput,
+)
 
 
 def write_sink(code: CodeWriter, depth: int, sink: Sink, current: Variables) -> None:
@@ -43,6 +50,25 @@ def write_sink(code: CodeWriter, depth: int, sink: Sink, current: Variables) -> 
         out_of_order = f"with_written({headers}, {current.written})"
         headers = f"{headers} if {current.timestamp} >= {current.written} else {out_of_order}"
     code.line(depth, f"emit(({topic}, {value}, {key}, -1, None, None, {time}, {headers}))")
+
+
+def write_table_output(code: CodeWriter, depth: int, node: TableOutput, current: Variables) -> None:
+    """Write rows: an append to the outputs, with the message that is running.
+
+    The encoding keeps what the value is now: a later step may change it before the commit.
+    """
+    code.site = Site(node.name, node.on_error)
+    tables = node.tables
+    value = code.value_bytes(depth, current, tables.value)
+    key = code.key_bytes(current, tables.key)
+    if (refused := code.slots.context.refused_rows) is not None:
+        code.names["refused_rows"] = refused
+        code.line(depth, "if refused_rows: refused_rows.check(m)")
+    code.line(
+        depth,
+        f"emit(({tables.topic!r}, {value}, {key}, -1, None, m, {current.timestamp}, "
+        f"{current.headers}))",
+    )
 
 
 def write_step(code: CodeWriter, depth: int, step: Step, current: Variables) -> None:

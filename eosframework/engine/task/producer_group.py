@@ -23,12 +23,13 @@ from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 from eosframework.engine.task.measurements import Measures
+from eosframework.engine.task.open_decision import OpenDecision
 from eosframework.engine.task.task_states import TaskState
 from eosframework.engine.task.task_time import TaskTime, watermarks
-from eosframework.errors import DataRejected, TransactionError
+from eosframework.errors import DataRejected, RowsRefused, TransactionError
 from eosframework.records import TopicPartition
 from eosframework.transactions import failpoints
-from eosframework.transactions.ports import Commit, TransactionalOutput
+from eosframework.transactions.ports import Commit, Output, TransactionalOutput
 from eosframework.transactions.producing import produce_all
 from eosframework.transactions.session.session_states import State
 from eosframework.transactions.session.transaction_session import TransactionSession
@@ -78,6 +79,7 @@ class ProducerGroup(Generic[T]):
         session: of the producer.
         clock: seconds, monotonic.
         measures: counts committed transactions; None: nothing is measured.
+        decision: the open transaction, if a database decides it.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class ProducerGroup(Generic[T]):
         session: TransactionSession[Any],
         clock: Callable[[], float],
         measures: Measures | None = None,
+        decision: OpenDecision | None = None,
     ) -> None:
         self.session = session
+        self._decision = decision
         self.tasks: list[T] = []
         self._clock = clock
         self._measures = measures
@@ -249,7 +253,20 @@ class ProducerGroup(Generic[T]):
         if self._began_at is None:
             self.session.begin()
             self._began_at = self._clock()
+            if self._decision is not None:
+                self._decision.begin()
             failpoints.hit("transaction.after_begin")
+
+    def produce(self, outputs: Sequence[Output]) -> None:
+        """Produce outputs in the open transaction (step 3); rows are kept for the database.
+
+        Raises:
+            TransactionError: nothing of the transaction may be kept.
+        """
+        if self._decision is not None:
+            outputs = self._decision.taken(outputs)
+        produce_all(self.output, outputs)
+        self.session.size.wrote(outputs)
 
     def _forget_expired(self) -> None:
         """Let the tasks run with the others again whose time apart is over."""
@@ -281,10 +298,9 @@ class ProducerGroup(Generic[T]):
         with self.whole():
             commits = [task.commit() for task in self._committing]
             self._announce()
-        if len(commits) == 1:
-            return commits[0]
         positions = [position for commit in commits for position in commit.positions]
-        return Commit(self.output, positions, commits[0].membership)
+        decide = None if self._decision is None else self._decision.prepared(positions)
+        return Commit(self.output, positions, commits[0].membership, decide)
 
     def _announce(self) -> None:
         """Produce the watermarks of the tasks that commit, together (W1).
@@ -294,7 +310,7 @@ class ProducerGroup(Generic[T]):
         complete = [task for task in self._committing if not task.has_rest]
         due = [task.time.announcing for task in complete if task.time.take_due()]
         if outputs := [*watermarks(due)]:
-            produce_all(self.output, outputs)
+            self.produce(outputs)
 
     def committed(self, seconds: float) -> None:
         """Take the result of `commit`, begun `seconds` ago, as committed (step 6).
@@ -306,6 +322,8 @@ class ProducerGroup(Generic[T]):
         committing, self._committing = self._committing, []
         if self._measures is not None and committing:
             self._measures.committed(self.records, seconds)
+        if self._decision is not None:
+            self._decision.committed()
         with self.whole():
             for task in committing:
                 task.committed()
@@ -318,6 +336,9 @@ class ProducerGroup(Generic[T]):
         Raises:
             RecordFailed: the record is known, and its dead letter was rejected as well.
         """
+        if isinstance(error, RowsRefused) and self._decision is not None:
+            self._decision.reject(error)
+            return
         suspects = [task for task in self.tasks if self.takes_part(task)]
         if len(suspects) > 1:
             for task in suspects:

@@ -54,7 +54,6 @@ from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Emit
 from eosframework.transactions import failpoints
 from eosframework.transactions.ports import Commit, Message, Output, TransactionalOutput
-from eosframework.transactions.producing import produce_all
 from eosframework.transactions.session.session_states import Outcome
 from eosframework.txnid import TransactionalId
 
@@ -685,8 +684,7 @@ class Task:
         self._produce(outputs)
 
     def _produce(self, outputs: Sequence[Output]) -> None:
-        produce_all(self.output, outputs)
-        self.group.session.size.wrote(outputs)
+        self.group.produce(outputs)
         if self._measures is not None:
             self._measures.wrote(outputs)
 

@@ -20,6 +20,7 @@ from eosframework.engine.task.producer_group import ProducerGroup
 from eosframework.engine.task.task import Task, producer_groups
 from eosframework.engine.worker.commit_interval import CommitInterval
 from eosframework.engine.worker.group_work import GroupWork, Settled
+from eosframework.engine.worker.settlement import Settlement
 from eosframework.engine.worker.worker_plan import WorkerOptions
 from eosframework.errors import TransactionError, worst
 from eosframework.records import Position
@@ -36,6 +37,7 @@ class CommitRounds:
         log: has the committed offsets.
         outputs: has opened the producers.
         ownership: the claims of the tasks.
+        settlement: of what a database has decided; None: no task writes tables with its outputs.
         counts: receives the numbers.
         clock: seconds, monotonic.
         on_finished: called after each round with its tasks and its duration in seconds.
@@ -46,6 +48,7 @@ class CommitRounds:
         log: InputLog,
         outputs: TransactionalOutputs,
         ownership: Ownership,
+        settlement: Settlement | None,
         counts: Counts,
         options: WorkerOptions,
         clock: Callable[[], float],
@@ -53,6 +56,7 @@ class CommitRounds:
     ) -> None:
         self._log = log
         self._ownership = ownership
+        self._settlement = settlement
         self._sessions: SessionGroup[TransactionSession[Settled], Settled] = SessionGroup(
             outputs, self._read, counts, structlog.get_logger("eosframework.recovery"), clock, sleep
         )
@@ -120,11 +124,17 @@ class CommitRounds:
     def _read(self, sessions: Sequence[TransactionSession[Settled]]) -> list[Settled]:
         """Read the stable committed positions of each task (R2); without a commit, its start.
 
-        The entries are written anew before that (K6).
+        Before that the entries are written anew (K6), and decisions are settled (V4, V6).
         """
         groups = [cast(GroupWork, session.work).group for session in sessions]
-        self._ownership.renew(task.identity for group in groups for task in group.tasks)
-        found = iter(self._log.committed([p for group in groups for p in group.partitions]))
+        by_task = {task.identity: task.partitions for group in groups for task in group.tasks}
+        self._ownership.renew(by_task)
+        if self._settlement is not None:
+            self._settlement.settle(by_task, [group.output for group in groups])
+        stable = self._log.committed([p for group in groups for p in group.partitions])
+        if self._settlement is not None:
+            self._settlement.refuse_other_offsets(by_task, stable)
+        found = iter(stable)
         return [
             {task: _or_start(task, islice(found, len(task.partitions))) for task in group.tasks}
             for group in groups

@@ -37,6 +37,7 @@ from eosframework.engine.task.task import Task
 from eosframework.engine.task.task_time import Announcing
 from eosframework.engine.worker.group_work import GroupWork, Settled, worker_policy
 from eosframework.engine.worker.retries import delays_of, task_queue
+from eosframework.engine.worker.settlement import Settlement
 from eosframework.engine.worker.worker_plan import Plan, WorkerOptions
 from eosframework.errors import ClusterUnreachable, Retriable, TaskFenced
 from eosframework.records import Position, TopicPartition
@@ -61,6 +62,7 @@ class Takeover:
     Args:
         state: the tasks' state on this machine; None: no sub-topology has stores.
         ownership: the claims of the worker's tasks.
+        settlement: of what a database has decided; None: no task writes tables with its outputs.
         measures: collects the tasks' measurements; None: nothing is measured.
         clock: seconds, monotonic.
         now: seconds since the epoch, for retries.
@@ -76,12 +78,14 @@ class Takeover:
         *,
         state: LocalState | None,
         ownership: Ownership,
+        settlement: Settlement | None,
         measures: Measures | None,
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
         self._plan = plan
         self._ownership = ownership
+        self._settlement = settlement
         self._log = log
         self._outputs = outputs
         self._ledger = ledger
@@ -129,14 +133,24 @@ class Takeover:
         try:
             self._ownership.claim(by_task, producer_of)
             self._ownership.take(by_task, own_ids, self._fence)
+            if self._settlement is not None:
+                self._settlement.settle(by_task, outputs)
         except BaseException:
             self._outputs.close(outputs)
             raise
-        groups = {output.transactional_id: self._new_group(output) for output in outputs}
+        deciding = self._plan.deciding(by_task)
+        groups = {
+            output.transactional_id: self._new_group(
+                output, decides=output.transactional_id in deciding
+            )
+            for output in outputs
+        }
         opened: list[Task] = []
         try:
             wanted = [p for ps in by_task.values() for p in ps]
             committed = self._log.committed(wanted) if wanted else []
+            if self._settlement is not None:
+                self._settlement.refuse_other_offsets(by_task, committed)
             starts = self._ledger.starting_positions(committed, self._log) if wanted else []
             positions = {start.topic_partition: start for start in starts}
             for identity, partitions in by_task.items():
@@ -159,7 +173,10 @@ class Takeover:
         return self._log.lag({partition: offset}) > 0
 
     def _fence(self, ids: Sequence[str]) -> None:
+        """Init ids, and settle what they have decided, before their entries are removed."""
         fence(self._outputs, ids)
+        if self._settlement is not None:
+            self._settlement.settle_others(ids)
 
     def _confirm(self, partitions: Sequence[TopicPartition]) -> None:
         # First: a worker that started before a reset, or has lost the partitions, fences nothing.
@@ -239,9 +256,12 @@ class Takeover:
             if marker := self._ledger.marker(identities[partition].sub_topology, partition):
                 yield marker
 
-    def _new_group(self, output: TransactionalOutput) -> ProducerGroup[Task]:
+    def _new_group(self, output: TransactionalOutput, *, decides: bool) -> ProducerGroup[Task]:
         session: TransactionSession[Settled] = TransactionSession(output, self._policy, self._clock)
-        group: ProducerGroup[Task] = ProducerGroup(session, self._clock, self._measures)
+        decision = None
+        if decides and self._settlement is not None:
+            decision = self._settlement.open_decision(output.transactional_id)
+        group: ProducerGroup[Task] = ProducerGroup(session, self._clock, self._measures, decision)
         GroupWork(group, self._log, self._ownership)
         return group
 

@@ -24,6 +24,7 @@ from eosframework.engine.worker.commit_interval import gather_seconds
 from eosframework.engine.worker.commit_rounds import CommitRounds
 from eosframework.engine.worker.fetch_control import FetchControl
 from eosframework.engine.worker.quiet_tasks import IdleWindows, Passing, QuietTasks
+from eosframework.engine.worker.settlement import Settlement
 from eosframework.engine.worker.takeover import Takeover
 from eosframework.engine.worker.worker_plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.engine.worker.worker_views import (
@@ -51,6 +52,7 @@ from eosframework.records import Position, TopicPartition
 from eosframework.transactions import failpoints
 from eosframework.transactions.ownership import ByTask, Ownership
 from eosframework.transactions.ports import (
+    Decisions,
     Fetched,
     Identities,
     InputLog,
@@ -77,6 +79,7 @@ class Worker:
     Args:
         state: the tasks' state on this machine; None: no sub-topology has stores.
         ownership: the claims of the tasks; None: there are no transactions.
+        decisions: the database of tables that are written with the outputs; None: there are none.
         purger: deletes processed records of internal topics; None: they are kept.
         identities: compares topics with those of the start; None: they cannot change.
         now: seconds since the epoch, for retries.
@@ -94,6 +97,7 @@ class Worker:
         *,
         state: LocalState | None = None,
         ownership: Ownership | None = None,
+        decisions: Decisions | None = None,
         purger: Purger | None = None,
         identities: Identities | None = None,
         measured: bool = False,
@@ -117,6 +121,12 @@ class Worker:
         self._on_round = on_round
         self._shown, self._show_at = self.counts, clock()
         self._ownership = ownership or Ownership()
+        self._decisions = decisions
+        settlement = None
+        if decisions is not None:
+            settlement = Settlement(
+                decisions, outputs, log, plan, options.transaction_timeout_seconds
+            )
         self._takeover = Takeover(
             plan,
             log,
@@ -125,12 +135,20 @@ class Worker:
             options,
             state=state,
             ownership=self._ownership,
+            settlement=settlement,
             measures=self._measures if measured else None,
             clock=clock,
             now=now,
         )
         self._rounds = CommitRounds(
-            log, outputs, self._ownership, self.counts, options, clock, self._round_finished
+            log,
+            outputs,
+            self._ownership,
+            settlement,
+            self.counts,
+            options,
+            clock,
+            self._round_finished,
         )
         self._stop = False
         self._fetch_control = FetchControl(log, options.queue_bytes)
@@ -506,6 +524,8 @@ class Worker:
         if self._state is not None:
             self._state.close()
         self._outputs.stop()
+        if self._decisions is not None:
+            self._decisions.close()
         self._log.close(leave=self._options.leave_on_stop)
         if self._purger is not None:
             self._purger.close()

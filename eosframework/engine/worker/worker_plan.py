@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from eosframework.engine.codegen.compiler import CompiledPart
+from eosframework.engine.operators.refused_rows import RefusedRows
 from eosframework.engine.task.task import Task
 from eosframework.engine.task.task_time import Downstream
+from eosframework.records import TopicPartition
 from eosframework.topology.graph.timed_topics import TimedTopic
 from eosframework.txnid import TransactionalId
 
@@ -79,6 +81,7 @@ class Plan:
         downstream: the timed topics that each sub-topology writes.
         own_id: the id of the producer that all tasks of this worker share; None: each task has the
             producer of its partition.
+        refused_rows: rows that a database refused; the parts are compiled with it.
         kept_ms: how long each output keeps records by their event times; others keep them.
     """
 
@@ -94,10 +97,31 @@ class Plan:
     )
     own_id: TransactionalId | None = None
     kept_ms: Mapping[str, int] = field(default_factory=dict[str, int])
+    refused_rows: RefusedRows = field(default_factory=RefusedRows)
 
     def producer_of(self, task: TransactionalId) -> str:
         """Return the transactional.id of the producer that writes for a task."""
         return str(self.own_id or task)
+
+    @property
+    def writing(self) -> set[str]:
+        """The sub-topologies whose tasks write rows together with their outputs."""
+        return {name for name, part in self.parts.items() if part.part.together}
+
+    def deciding(
+        self, by_task: Mapping[TransactionalId, Sequence[TopicPartition]]
+    ) -> dict[str, list[TopicPartition]]:
+        """Return the ids whose transactions a database decides, with the partitions that it keeps.
+
+        Every transaction of an id is decided there if any of its tasks can write rows: otherwise a
+        partition would be ahead in Kafka.
+        """
+        writing, found = self.writing, dict[str, list[TopicPartition]]()
+        for task, partitions in by_task.items():
+            if writing and (self.own_id is not None or task.sub_topology in writing):
+                kept = found.setdefault(self.producer_of(task), [])
+                kept += partitions if task.sub_topology in writing else ()
+        return found
 
     def part_of(self, topic: str) -> CompiledPart:
         """Return the sub-topology that reads a source topic."""

@@ -8,7 +8,12 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError
 
-from eosframework.errors import TransactionError, TransactionThrottled
+from eosframework.errors import (
+    OutcomeUnknown,
+    TransactionAborted,
+    TransactionError,
+    TransactionThrottled,
+)
 from eosframework.kafka.client.background import DRAIN
 from eosframework.kafka.client.partitioner import to_kafka
 from eosframework.kafka.client.throttling import Deadline
@@ -114,10 +119,23 @@ class ProducerSlot:
         if commit.positions:  # an outbox relay writes its positions as outputs
             self._send_offsets(producer, commit)
         failpoints.hit("transaction.after_send_offsets")
+        if commit.decide is not None:
+            producer.deliver(self._timeout_seconds)
+            commit.decide()
         failpoints.hit("transaction.before_commit")
         if producer is self.producer:
-            producer.commit_unverified(self._timeout_seconds)
+            self._commit(producer, is_decided=commit.decide is not None)
         failpoints.hit("transaction.after_commit")
+
+    def _commit(self, producer: TransactionalProducer, *, is_decided: bool) -> None:
+        try:
+            producer.commit_unverified(self._timeout_seconds)
+        except TransactionAborted as error:
+            if is_decided:
+                raise OutcomeUnknown(
+                    f"decided in the database, but not committed: {error}"
+                ) from error
+            raise
 
     def _wait_while_throttled(self, producer: TransactionalProducer) -> None:
         """Send nothing while brokers read nothing: each request would time out.

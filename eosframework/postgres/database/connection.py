@@ -105,6 +105,20 @@ class Connection(psycopg.Connection[Any]):
             if not self.closed:
                 queries.limit_statements(self, limit=usual)
 
+    @contextmanager
+    def looking(self, look: Callable[[], object]) -> Generator[None]:
+        """Call a function about ten times a second while a statement of the block waits."""
+
+        def is_over() -> bool:
+            look()
+            return False
+
+        self._is_over = is_over
+        try:
+            yield
+        finally:
+            self._is_over = None
+
     def wait(self, gen: Generator[Any, Any, Answer], *args: Any, **options: Any) -> Answer:
         """Wait for an operation as psycopg does; close the connection when it takes too long."""
         limited = gen if self.silence_seconds is None else self._limited(gen, self.silence_seconds)
@@ -126,7 +140,7 @@ class Connection(psycopg.Connection[Any]):
                         self.cancel_safe(timeout=_CANCEL_SECONDS)
                 if not ready and not given_up and time.monotonic() > deadline:
                     given_up = True
-                    self._cut()
+                    self.cut()
                 wanted = work.send(ready)
         except StopIteration as done:
             return done.value
@@ -137,7 +151,8 @@ class Connection(psycopg.Connection[Any]):
                 ) from error
             raise
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """Cut the connection; also from another thread, whose operation fails then."""
         with suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as same:
             same.shutdown(socket.SHUT_RDWR)
 

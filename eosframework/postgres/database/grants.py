@@ -48,6 +48,13 @@ SPARK_SINK_GRANTS = (
 )
 """Privileges of a table sink of Spark, besides those on its table."""
 
+DECISION_GRANTS = (
+    *_EVERYBODY,
+    Grant("TABLE", "decisions", ("SELECT", "INSERT", "UPDATE")),
+    Grant("TABLE", "decided_offsets", ("SELECT", "INSERT", "UPDATE")),
+)
+"""Privileges of a worker whose outputs and rows are decided together."""
+
 RELAY_GRANTS = (
     *_EVERYBODY,
     Grant("TABLE", "outbox", ("SELECT", "DELETE")),

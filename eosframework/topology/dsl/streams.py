@@ -651,6 +651,7 @@ class Stream(Joinable[K, V]):
         key: SerdeLike | None = None,
         value: SerdeLike | None = None,
         on_error: Literal["fail", "skip", "dead_letter"] | None = None,
+        commit: Literal["later", "together"] = "later",
     ) -> None:
         """Write the stream to a table of the database, each record once.
 
@@ -666,6 +667,8 @@ class Stream(Joinable[K, V]):
             key: serde of the key in the topic that the table writer reads. None: the source's.
             value: serde of the value in that topic. None: the model's, or the source's.
             on_error: for a row that the database refuses. None: as the stream.
+            commit: `"later"`: a table writer fills the table. `"together"`: rows, outputs, state
+                and offsets take effect together or not at all.
         """
         place = caller()
         try:
@@ -678,6 +681,7 @@ class Stream(Joinable[K, V]):
                 key=None if key is None else self.recording.serde(key),
                 value=None if value is None else self.recording.serde(value),
                 on_error=on_error,
+                commit=commit,
             )
         except ValidationError as error:
             detail = error.errors()[0]

@@ -33,6 +33,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     SubTopology,
     Table,
+    TableOutput,
 )
 from eosframework.topology.graph.timed_topics import time_store_of
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
@@ -326,6 +327,8 @@ def _texts(node: AnyNode) -> Iterator[str]:
             yield f"source {node.topic} ({node.key.name}, {node.value.name}{time}){policy}"
         case Sink():
             yield f"{name} ({node.key.name}, {node.value.name}){policy}"
+        case TableOutput():
+            yield f"{name}, together with the outputs{policy}"
         case Aggregate():
             yield f"{name}, emit {node.emit}{_ordered(node.order)}{_lasting(node.store)}{policy}"
         case JoinSide():

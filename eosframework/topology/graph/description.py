@@ -25,6 +25,7 @@ from eosframework.topology.graph.graph import (
     SubTopology,
     Table,
     TableJoin,
+    TableOutput,
     TableSink,
 )
 from eosframework.topology.graph.walk import AnyNode, dead_letter_topics, followers_of, nodes_of
@@ -140,11 +141,12 @@ class _Drawing:
     def add_tables(self) -> None:
         for table_sink in self.graph.table_sinks:
             for table in table_sink.tables:
-                box = self.tables.setdefault(
-                    table.table,
-                    Box(f"d{len(self.tables)}", BoxKind.TABLE, table.table, None, table_sink.topic),
-                )
-                self.arrows.append(Arrow(self._topic(table_sink.topic), box.id))
+                box = self._table(table, table_sink.topic)
+                self.arrows.append(Arrow(self._topic(table_sink.topic), box))
+
+    def _table(self, table: SinkTable, topic: str | None) -> str:
+        box = Box(f"d{len(self.tables)}", BoxKind.TABLE, table.table, None, topic)
+        return self.tables.setdefault(table.table, box).id
 
     def _add_arrows(self, node: AnyNode) -> None:
         own = self._id(node)
@@ -152,6 +154,9 @@ class _Drawing:
             self.arrows.append(Arrow(self._topic(node.topic), own))
         if isinstance(node, Sink):
             self.arrows.append(Arrow(own, self._topic(_target_of(node))))
+        if isinstance(node, TableOutput):
+            tables = node.tables.tables
+            self.arrows += [Arrow(own, self._table(table, None)) for table in tables]
         for label, child in followers_of(node):
             self.arrows.append(Arrow(own, self._id(child), label))
         self.arrows.extend(self._side_arrows(node, own))
@@ -167,7 +172,7 @@ class _Drawing:
                     pass
         if (late := _late_topic(node)) is not None:
             yield Arrow(own, self._topic(late), "late", is_side=True)
-        if node.on_error.topic is not None and not isinstance(node, Sink):
+        if node.on_error.topic is not None and not isinstance(node, Sink | TableOutput):
             yield Arrow(own, self._topic(node.on_error.topic), "on error", is_side=True)
 
     def _id(self, node: object) -> str:
@@ -193,6 +198,8 @@ def _label(node: AnyNode) -> str:
             return f"read {node.topic}"
         case Sink():
             return f"write {_target_of(node)}"
+        case TableOutput():
+            return f"write {', '.join(table.table for table in node.tables.tables)}"
         case _:
             return node.name
 
@@ -355,6 +362,7 @@ def _describe_part(
         "sinks": [_describe_sink(n) for n in nodes_of(part) if isinstance(n, Sink)],
         "sink_topics": list(part.sink_topics),
         "dynamic_sinks": list(part.dynamic_sinks),
+        "tables": [_describe_table_sink(tables) for tables in part.together],
     }
 
 
@@ -568,6 +576,9 @@ def _text_label(node: AnyNode) -> str:
             )
         case Sink():
             return f"→ {_target_of(node)} ({node.key.name} key, {node.value.name} value)"
+        case TableOutput():
+            tables = ", ".join(map(_table_label, node.tables.tables))
+            return f"→ {tables}, together with the outputs"
         case _:
             return node.name
 

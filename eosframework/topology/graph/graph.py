@@ -339,7 +339,21 @@ class Reorder:
         return Emit.CLOSE
 
 
-Node = Step | Sink | Aggregate | Processor | Table | Lookup | JoinSide
+@dataclass(frozen=True, slots=True, eq=False)
+class TableOutput:
+    """The end of a stream at tables that are written in the decision of its transaction.
+
+    Args:
+        tables: its topic is the name of these rows among the outputs of a task; no broker has it.
+    """
+
+    name: str
+    stream: str
+    tables: TableSink
+    on_error: OnError
+
+
+Node = Step | Sink | TableOutput | Aggregate | Processor | Table | Lookup | JoinSide
 """A node that can follow a source or a step."""
 
 Keyed = Aggregate | Processor | Table | Lookup | TableJoin | StreamJoin | View | Reorder
@@ -453,6 +467,8 @@ class SubTopology:
     """State of its tasks."""
     reorder: Reorder | None = None
     """The step that holds records whose order matters; None: no order matters."""
+    together: tuple[TableSink, ...] = ()
+    """Tables that are written in the decisions of its transactions."""
 
     @property
     def topics(self) -> list[str]:
@@ -555,6 +571,16 @@ class Graph:
     def written_topics(self) -> list[str]:
         """All topics that the application writes and that are known by name, sorted."""
         return sorted({*self.sink_topics, *self.changelog_topics, *self.repartition_topics})
+
+    @property
+    def together(self) -> list[TableSink]:
+        """Tables that are written in the decisions of the transforms."""
+        return [table for part in self.sub_topologies for table in part.together]
+
+    @property
+    def all_tables(self) -> list[TableSink]:
+        """All tables that the application writes, by a table writer or together with outputs."""
+        return [*self.table_sinks, *self.together]
 
     @property
     def table_sink_topics(self) -> list[str]:

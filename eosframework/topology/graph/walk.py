@@ -34,6 +34,7 @@ from eosframework.topology.graph.graph import (
     SubTopology,
     Table,
     TableJoin,
+    TableOutput,
     View,
 )
 from eosframework.topology.spec.keyed_spec import short
@@ -55,6 +56,8 @@ def may_change(node: Node) -> bool:
     match node:
         case Sink():
             return isinstance(node.topic, Function)
+        case TableOutput():
+            return False
         case Table():
             return any(map(may_change, node.children))
         case JoinSide(join=StreamJoin() as join):
@@ -78,7 +81,7 @@ def _from(nodes: Sequence[AnyNode]) -> Iterator[AnyNode]:
 
 def followers_of(node: AnyNode) -> list[tuple[str, Node]]:
     """Return the nodes that receive a node's records, each with the label of its edge."""
-    if isinstance(node, Sink):
+    if isinstance(node, Sink | TableOutput):
         return []
     followers: list[tuple[str, Node]] = [("", child) for child in node.children]
     if isinstance(node, Step):
@@ -104,7 +107,7 @@ def dead_letter_topics(graph: Graph) -> list[str]:
 
 def has_state(part: SubTopology) -> bool:
     """Return True if the results of a record depend on earlier records."""
-    return any(not isinstance(node, Source | Step | Sink) for node in nodes_of(part))
+    return any(not isinstance(node, Source | Step | Sink | TableOutput) for node in nodes_of(part))
 
 
 def copartitioned_topics(part: SubTopology) -> tuple[frozenset[str], ...]:

@@ -348,7 +348,7 @@ class _Lowering:
         rows = {
             name: rows_topic(spec.application, self._naming.rows(name, stream))
             for name, stream in spec.streams.items()
-            if stream.tables and not reads_source(spec, stream)
+            if stream.later_tables and not reads_source(spec, stream)
         }
         return Lowered(
             replace(self._app, spec=self._named(spec)),

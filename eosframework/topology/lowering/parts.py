@@ -112,7 +112,7 @@ class Naming:
     def rows(self, name: str, stream: StreamSpec) -> str:
         """Name a stream's topic of rows: as the stream, or as its table if that is unnamed."""
         is_stated = name not in self._app.unnamed
-        rows = name if is_stated else min(as_topic(table.table) for _, table in stream.tables)
+        rows = name if is_stated else min(as_topic(table.table) for table in stream.later_tables)
         path: SpecPath = ("streams", name, "to", 0)
         self._add(Kind.ROWS, rows, path, Option.NAMED, is_stated=is_stated)
         return rows

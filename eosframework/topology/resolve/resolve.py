@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -27,6 +27,7 @@ from eosframework.topology.graph.graph import (
     Store,
     SubTopology,
     TableMode,
+    TableOutput,
     TableSink,
 )
 from eosframework.topology.graph.timed_topics import with_reordering, with_time_stores
@@ -52,7 +53,13 @@ from eosframework.topology.spec.keyed_spec import (
 )
 from eosframework.topology.spec.loaded import Kind, LoadedApp, Severity, refusal
 from eosframework.topology.spec.step_spec import ProcessSpec, StepSpec
-from eosframework.topology.spec.topology_spec import DeadLetter, SinkSpec, StreamSpec, TopologySpec
+from eosframework.topology.spec.topology_spec import (
+    DeadLetter,
+    SinkSpec,
+    StreamSpec,
+    TableSpec,
+    TopologySpec,
+)
 from eosframework.txnid import changelog_topic, repartition_topic
 
 
@@ -78,7 +85,7 @@ def table_sinks(
     }
     found: dict[str, TableSink] = {}
     for name, stream in spec.streams.items():
-        if not stream.tables:
+        if not stream.later_tables:
             continue
         if name in own:
             key, value = serdes_of_rows[name]
@@ -88,7 +95,7 @@ def table_sinks(
             key = app.serde_at(source.key, source.topic, is_key=True)
             value = app.serde_at(source.value, source.topic)
             topic, policy, writer = source.topic, _decoding(source.on_error, policies[name]), None
-        tables = tuple(_tables(app, name, stream, value, policies[name].policy))
+        tables = tuple(_tables(app, name, stream.later_tables, value, policies[name].policy))
         if (twin := found.get(topic)) is not None:
             tables, name, policy = (*twin.tables, *tables), twin.name, twin.on_error
         found[topic] = TableSink(name, topic, key, value, tables, policy, writer)
@@ -96,9 +103,9 @@ def table_sinks(
 
 
 def _tables(
-    app: LoadedApp, name: str, stream: StreamSpec, value: Serde, policy: Policy
+    app: LoadedApp, name: str, tables: Sequence[TableSpec], value: Serde, policy: Policy
 ) -> Iterator[SinkTable]:
-    for _, table in stream.tables:
+    for table in tables:
         row = None if table.row is None else Function(table.row, app.find(table.row))
         model = None if row is not None else value.model
         yield SinkTable(
@@ -159,6 +166,8 @@ class _Resolver:
         }
         self._rows: dict[str, Sink] = {}
         """By stream: the sink of its topic of rows."""
+        self._together: dict[str, TableSink] = {}
+        """By stream: the tables that are decided with its outputs."""
 
     def graph(self) -> Graph:
         """Return the whole graph."""
@@ -251,12 +260,32 @@ class _Resolver:
         for _, declared in stream.sinks:
             append(self._sink(name, declared, facts), ends)
         if name in self._rows_topics:
-            key, value = rows_serdes(self._spec, name, facts)
-            through = SinkSpec(topic=self._rows_topics[name], key=key, value=value)
-            self._rows[name] = self._sink(name, through, facts)
+            self._rows[name] = self._sink(
+                name, self._through(self._rows_topics[name], name, facts), facts
+            )
             append(self._rows[name], ends)
+        if stream.together_tables:
+            append(self._table_output(name, stream, facts), ends)
         if stream.branch:
             append(self._branch(name, stream), ends)
+
+    def _table_output(self, name: str, stream: StreamSpec, facts: RecordFacts) -> TableOutput:
+        """Return the end of a stream at the tables that are decided with its outputs.
+
+        A row that the database refuses is put aside until all of a transaction are known; then
+        `on_error` of their records applies.
+        """
+        policy = self._policies[name]
+        rows = self._sink(name, self._through(name, name, facts), facts)
+        tables = _tables(self._app, name, stream.together_tables, rows.value, Policy.DEAD_LETTER)
+        sink = TableSink(name, name, rows.key, rows.value, tuple(tables), Policy.DEAD_LETTER)
+        self._together[name] = sink
+        label = ", ".join(table.label for table in stream.together_tables)
+        return TableOutput(f"{name}.to({label})", name, sink, policy)
+
+    def _through(self, topic: str, name: str, facts: RecordFacts) -> SinkSpec:
+        key, value = rows_serdes(self._spec, name, facts)
+        return SinkSpec(topic=topic, key=key, value=value)
 
     def _step(
         self, stream: str, index: int, declared: StepSpec, facts: RecordFacts
@@ -421,7 +450,8 @@ class _Resolver:
             policy = self._policies[name]
             own = {self._rows_topics[name]} if name in self._rows_topics else set[str]()
             topics.update(own)
-            if policy.topic is not None and (stream.steps or stream.sinks or stream.branch or own):
+            ends = stream.steps or stream.sinks or stream.branch or stream.together_tables or own
+            if policy.topic is not None and ends:
                 topics.add(policy.topic)
             for store in self._stores.get(name, ()):
                 if store.window is not None and store.window.late is not None:
@@ -441,6 +471,7 @@ class _Resolver:
                 for name in (*part.sources, *part.streams)
                 for store in self._stores.get(name, ())
             ),
+            together=tuple(self._together[n] for n in part.streams if n in self._together),
         )
 
 

@@ -320,12 +320,25 @@ class TableSpec(Declared):
     """For a row that the database refuses: fail, skip, or dead_letter, the table of refused rows.
     Default: the policy of the stream."""
 
+    commit: Literal["later", "together"] = "later"
+    """later: a table writer reads the rows from a topic. together: rows, outputs, state and offsets
+    are one decision, which the database makes."""
+
     @model_validator(mode="after")
     def _keys_fit_the_mode(self) -> Self:
         if self.mode == "append" and self.keys:
             raise ValueError("mode append has no use for keys; leave them out, or use upsert")
         if self.mode != "append" and not self.keys:
             raise ValueError(f"mode {self.mode} needs keys: the columns that tell rows apart")
+        return self
+
+    @model_validator(mode="after")
+    def _refused_rows_are_refused_records(self) -> Self:
+        if self.commit == "together" and self.on_error is not None:
+            raise ValueError(
+                "with commit: together a row that the database refuses is an error of its record; "
+                "state on_error at the stream"
+            )
         return self
 
     @property
@@ -383,6 +396,16 @@ class StreamSpec(Declared):
     def tables(self) -> list[tuple[int, TableSpec]]:
         """The table sinks, each with its position in `to`."""
         return [(i, sink) for i, sink in enumerate(self.to) if isinstance(sink, TableSpec)]
+
+    @property
+    def later_tables(self) -> list[TableSpec]:
+        """The tables that a table writer fills."""
+        return [table for _, table in self.tables if table.commit == "later"]
+
+    @property
+    def together_tables(self) -> list[TableSpec]:
+        """The tables whose rows are decided together with the outputs."""
+        return [table for _, table in self.tables if table.commit == "together"]
 
     @property
     def joined(self) -> list[tuple[int, str]]:

@@ -73,6 +73,7 @@ class TablesWorld(Pipeline):
         *,
         topology: str = DIRECT,
         partitions: int = 4,
+        outputs: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(
             bootstrap_servers,
@@ -80,7 +81,7 @@ class TablesWorld(Pipeline):
             directory,
             topology=topology,
             partitions=partitions,
-            outputs={},
+            outputs=outputs or {},
         )
         self.dsn = dsn
 

@@ -24,6 +24,7 @@ from eosframework.errors import (
     DataRefused,
     InstanceFenced,
     RowRefused,
+    RowsRefused,
     StartRefused,
     Superseded,
 )
@@ -333,11 +334,10 @@ class PostgresRowStore:
                     writer.begin()
                 for sink, rows in _by_table(batches).items():
                     self._write_table(connection, sink, rows, refusals)
-                for refused in [*refusals.dead, *(r for b in batches for r in b.refused)]:
-                    self._add_dead_letter(connection, refused)
-                failpoints.hit("table_writer.before_commit")
-                commit(connection, doing)
-        except (RowRefused, Superseded):
+                refused = [*refusals.dead, *(row for batch in batches for row in batch.refused)]
+                self._put_aside(connection, refused)
+                self._end(connection, doing)
+        except (RowRefused, RowsRefused, Superseded):
             self._roll_back(connection)
             raise
         except BaseException:
@@ -348,6 +348,16 @@ class PostgresRowStore:
     def close(self) -> None:
         """Close the connection."""
         self._disconnect()
+
+    def _put_aside(self, connection: Connection, refused: Sequence[RefusedRow]) -> None:
+        """Store the records whose rows were refused with `dead_letter`."""
+        for row in refused:
+            self._add_dead_letter(connection, row)
+
+    def _end(self, connection: Connection, doing: str) -> None:
+        """Commit."""
+        failpoints.hit("table_writer.before_commit")
+        commit(connection, doing)
 
     def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:

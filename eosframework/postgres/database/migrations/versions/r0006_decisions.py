@@ -1,0 +1,13 @@
+"""What the database has decided for transactional ids."""
+
+from __future__ import annotations
+
+from eosframework.postgres.database.migration import run_sql
+
+revision = "0006_decisions"
+down_revision = "0005_spark_sinks"
+
+
+def upgrade() -> None:
+    """Run this revision's .sql file."""
+    run_sql(__file__)

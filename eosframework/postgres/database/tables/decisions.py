@@ -1,0 +1,377 @@
+"""Decisions in PostgreSQL: decision, offsets and rows in one transaction (V2 of `settlement`).
+
+V2 locks the row of the id and the rows of the partitions before it writes any row of a table, so a
+taker's V4 waits for a transaction whose COMMIT is in doubt. A client that is suspended in it, or
+gone without a word, is waited for no longer than `BLOCKED_SECONDS`: its session is ended, while V4
+has its place in the queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from eosframework.errors import (
+    DatabaseConflict,
+    DatabaseFault,
+    DatabaseRefused,
+    DatabaseUnavailable,
+    OutcomeUnknown,
+    Retriable,
+    RowRefused,
+    RowsRefused,
+    Superseded,
+    TaskFenced,
+    TransactionAborted,
+    TransactionFatal,
+)
+from eosframework.postgres.database.connection import Connection, Database, load_queries
+from eosframework.postgres.database.error_classes import commit, translating
+from eosframework.postgres.database.tables.table_sink import PostgresRowStore
+from eosframework.postgres.tables.table_ports import Batch, Claim, RefusedRow, RowMaker
+from eosframework.records import Position, TopicPartition
+from eosframework.serialization.packing import packed, unpacked
+from eosframework.topology.graph.graph import TableSink
+from eosframework.transactions import failpoints
+from eosframework.transactions.ports import Decided, Message, Output
+
+BLOCKED_SECONDS = 5.0
+"""Time for which V4 waits for a session that has locked an id, before it ends that session."""
+
+_PAUSE_SECONDS = 0.1
+"""Between two attempts to decide."""
+
+_queries: Any = load_queries("decisions.sql")
+
+
+class PostgresDecisions:
+    """The `Decisions` of one process.
+
+    Args:
+        database: with the tables.
+        application: its name.
+        sinks: the tables that are written in decisions.
+    """
+
+    def __init__(self, database: Database, application: str, sinks: Sequence[TableSink]) -> None:
+        self._database = database
+        self._application = application
+        self._makers = {sink.topic: RowMaker(sink) for sink in sinks}
+        self._deciders: dict[str, _Decider] = {}
+        self._blocked_since: float | None = None
+
+    def take(
+        self, ids: Collection[str], own: Mapping[str, Collection[TopicPartition]]
+    ) -> list[Decided]:
+        """Raise the epochs of ids, and return their last decisions (V4); see `Decisions`."""
+        doing = f"take over what {self._database.display} decides"
+        for id_ in own:
+            if (earlier := self._deciders.pop(id_, None)) is not None:
+                earlier.abandon()
+        try:
+            with translating(doing), self._database.connect() as connection:
+                with self._ending_blockers(connection):
+                    _queries.durable(connection)
+                    taken = list(
+                        _queries.take_ids(
+                            connection, application=self._application, ids=sorted(set(ids))
+                        )
+                    )
+                offsets = self._offsets(connection, [p for ps in own.values() for p in ps])
+                commit(connection, doing)
+        except DatabaseUnavailable as error:
+            raise Retriable(str(error)) from error
+        for id_, epoch, _ in taken:
+            if id_ in own:
+                expected = {partition: offsets[partition] for partition in own[id_]}
+                store = _DecisionStore(self._database, self._application, epoch)
+                self._deciders[id_] = _Decider(store, expected)
+        return [_decoded(id_, decision) for id_, _, decision in taken if decision is not None]
+
+    def next_offsets(self, transactional_id: str) -> Mapping[TopicPartition, int | None]:
+        """Return the offsets that the database had at the last `take`; see `Decisions`."""
+        return self._deciders[transactional_id].expected
+
+    def prepared(
+        self,
+        transactional_id: str,
+        rows: Sequence[Output],
+        decided: Decided,
+        within_seconds: float,
+    ) -> Callable[[], None]:
+        """Make the rows, and return the function that decides (V2); see `Decisions`."""
+        decider = self._deciders[transactional_id]
+        batches = [
+            Batch(Claim(p.topic_partition, 0, decider.expected[p.topic_partition]), p.offset, [])
+            for p in decided.positions
+            if p.topic_partition in decider.expected and p.offset is not None
+        ]
+        made = self._made(rows)
+        return lambda: decider.decide(decided, batches, made, within_seconds)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for decider in self._deciders.values():
+            decider.abandon()
+        self._deciders.clear()
+
+    def _made(self, rows: Sequence[Output]) -> list[Batch]:
+        """Return the rows of each stream, in their order."""
+        by_stream: dict[str, list[Message]] = {}
+        for row in rows:
+            by_stream.setdefault(row[0], []).append(_RowMessage(row))
+        made: list[Batch] = []
+        for stream, messages in by_stream.items():
+            origin = messages[0]
+            claim = Claim(TopicPartition(origin.topic(), origin.partition()), 0, None)
+            made.append(self._makers[stream].empty(claim, 0))
+            self._makers[stream].add(messages, made[-1])
+        return made
+
+    def _offsets(
+        self, connection: Connection, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offsets of partitions; after the ids are taken, nobody else moves them."""
+        _queries.add_offsets(
+            connection,
+            application=self._application,
+            topics=[partition.topic for partition in partitions],
+            partitions=[partition.partition for partition in partitions],
+        )
+        found = _queries.decided_offsets(connection, application=self._application)
+        return {TopicPartition(topic, number): offset for topic, number, offset in found}
+
+    @contextmanager
+    def _ending_blockers(self, connection: Connection) -> Generator[None]:
+        """End the sessions that block a statement for longer than `BLOCKED_SECONDS`."""
+        pid, due = connection.info.backend_pid, time.monotonic() + BLOCKED_SECONDS
+
+        def look() -> None:
+            nonlocal due
+            if time.monotonic() >= due:
+                due = time.monotonic() + BLOCKED_SECONDS
+                with (
+                    suppress(DatabaseFault, psycopg.Error),
+                    self._database.connect(autocommit=True) as other,
+                ):
+                    _queries.end_blocking(other, pid=pid)
+
+        with connection.looking(look):
+            yield
+
+
+@dataclass(slots=True)
+class _Decider:
+    """One taken id.
+
+    Args:
+        expected: the next offset of each partition in the database.
+        is_deciding: another thread may use the connection.
+    """
+
+    store: _DecisionStore
+    expected: dict[TopicPartition, int | None]
+    is_deciding: bool = False
+
+    def decide(
+        self,
+        decided: Decided,
+        batches: Sequence[Batch],
+        rows: Sequence[Batch],
+        within_seconds: float,
+    ) -> None:
+        """Decide a transaction (V2); waits for an unavailable database.
+
+        Raises:
+            TransactionError: see `Decisions.prepared`.
+        """
+        self.is_deciding = True
+        try:
+            self._decide(decided, batches, rows, time.monotonic() + within_seconds)
+        finally:
+            self.is_deciding = False
+        self.expected |= {batch.claim.partition: batch.next_offset for batch in batches}
+
+    def _decide(
+        self, decided: Decided, batches: Sequence[Batch], rows: Sequence[Batch], deadline: float
+    ) -> None:
+        encoded = _encoded(decided)
+        while True:
+            try:
+                return self.store.decide(decided.transactional_id, encoded, batches, rows)
+            except Superseded as error:
+                raise TaskFenced(str(error)) from error
+            except DatabaseConflict as error:
+                failure: DatabaseFault = error
+            except DatabaseUnavailable as error:
+                if self.store.is_sent:
+                    raise OutcomeUnknown(str(error)) from error
+                failure = error
+            except DatabaseRefused as error:
+                raise TransactionFatal(str(error)) from error
+            if time.monotonic() + _PAUSE_SECONDS > deadline:
+                raise TransactionAborted(str(failure)) from failure
+            time.sleep(_PAUSE_SECONDS)
+
+    def abandon(self) -> None:
+        """Decide nothing more; a thread that still tries gets an error."""
+        if self.is_deciding:
+            self.store.cut()
+        else:
+            self.store.close()
+
+
+class _DecisionStore(PostgresRowStore):
+    """The tables of one id, over one connection.
+
+    Args:
+        epoch: with which the id was taken.
+    """
+
+    def __init__(self, database: Database, application: str, epoch: int) -> None:
+        super().__init__(database, application, {})
+        self.is_sent = False
+        self._epoch = epoch
+        self._id = ""
+        self._decision = b""
+        self._batches: Sequence[Batch] = ()
+
+    def decide(
+        self, id_: str, decision: bytes, batches: Sequence[Batch], rows: Sequence[Batch]
+    ) -> None:
+        """Write decision, offsets and rows in one transaction.
+
+        Raises:
+            RowsRefused, Superseded, DatabaseConflict, DatabaseRefused: nothing was written.
+            DatabaseUnavailable: nothing was written, unless `is_sent`.
+        """
+        self._id, self._decision, self._batches, self.is_sent = id_, decision, batches, False
+        self.write(rows)
+
+    def cut(self) -> None:
+        """Cut the connection, which another thread may be using."""
+        if (connection := self._connection) is not None:
+            connection.cut()
+
+    def _advance(self, connection: Connection, batches: Sequence[Batch]) -> None:
+        _queries.durable(connection)
+        epoch = _queries.decide(
+            connection,
+            application=self._application,
+            id_=self._id,
+            epoch=self._epoch,
+            decision=self._decision,
+        )
+        if epoch is None:
+            raise Superseded(
+                f"transactional.id {self._id}: another process has taken it in "
+                f"{self._database.display}, so nothing was decided",
+                partitions=[batch.claim.partition for batch in self._batches],
+            )
+        claims = [batch.claim for batch in self._batches]
+        moved = _queries.advance_offsets(
+            connection,
+            application=self._application,
+            topics=[claim.partition.topic for claim in claims],
+            partitions=[claim.partition.partition for claim in claims],
+            expected=[claim.next_offset for claim in claims],
+            next_offsets=[batch.next_offset for batch in self._batches],
+        )
+        found = {TopicPartition(*row) for row in moved}
+        if lost := [claim.partition for claim in claims if claim.partition not in found]:
+            raise Superseded(
+                f"{', '.join(map(str, lost))}: the offset in {self._database.display} is not the "
+                f"one before this transaction, so nothing was decided",
+                partitions=lost,
+            )
+
+    def _put_aside(self, connection: Connection, refused: Sequence[RefusedRow]) -> None:
+        if not refused:
+            return
+        first = refused[0]
+        raise RowsRefused(
+            f"{len(refused)} rows are refused, the first by table {first.table}: {first.error}",
+            refused=[(_origin(row), _as_error(row)) for row in refused],
+        )
+
+    def _end(self, connection: Connection, doing: str) -> None:
+        failpoints.hit("decision.before_commit")
+        self.is_sent = True
+        commit(connection, doing)
+        failpoints.hit("decision.after_commit")
+
+
+class _RowMessage:
+    """A row among the outputs, as the message of a rows topic; its place is that of its origin."""
+
+    __slots__ = ("_row", "offset", "origin", "partition", "topic")
+
+    def __init__(self, row: Output) -> None:
+        origin = row[5]
+        assert origin is not None, "a row has an origin"
+        self._row = row
+        self.origin = origin
+        self.topic = origin.topic
+        self.partition = origin.partition
+        self.offset = origin.offset
+
+    def key(self) -> bytes | None:
+        """The encoded key."""
+        return self._row[2]
+
+    def value(self) -> bytes | None:
+        """The encoded value."""
+        return self._row[1]
+
+    def timestamp(self) -> tuple[int, int]:
+        """The timestamp's type, and the timestamp in milliseconds."""
+        return 1, self._row[6]
+
+    def headers(self) -> Any:
+        """The headers in order, or None where there are none."""
+        return self._row[7]
+
+
+def _origin(refused: RefusedRow) -> Message:
+    row = refused.origin
+    assert isinstance(row, _RowMessage), "rows of decisions come from outputs"
+    return row.origin
+
+
+def _as_error(refused: RefusedRow) -> RowRefused:
+    origin = refused.origin
+    return RowRefused(
+        f"table {refused.table} refuses the row: {refused.error}",
+        partition=TopicPartition(origin.topic(), origin.partition()),
+        offset=origin.offset(),
+    )
+
+
+def _encoded(decided: Decided) -> bytes:
+    positions = [(*p.topic_partition, p.offset, p.metadata) for p in decided.positions]
+    outputs = [
+        (topic, value, key, partition, timestamp, headers)
+        for topic, value, key, partition, _, _, timestamp, headers in decided.outputs
+    ]
+    return packed((positions, outputs))
+
+
+def _decoded(transactional_id: str, stored: bytes) -> Decided:
+    positions, outputs = unpacked(stored)
+    return Decided(
+        transactional_id,
+        [Position(*position) for position in positions],
+        [
+            (topic, value, key, partition, None, None, timestamp, headers and _pairs(headers))
+            for topic, value, key, partition, timestamp, headers in outputs
+        ],
+    )
+
+
+def _pairs(headers: Sequence[Sequence[Any]]) -> list[tuple[str, bytes | None]]:
+    return [(name, value) for name, value in headers]
