@@ -23,8 +23,9 @@ def crash_everywhere(
 ) -> int:
     """Run a scenario once without a crash, then once per step of the cycle with a crash there.
 
-    Each run must end with the same last value of every key in every topic, and the same stores, as
-    the run without a crash; with one partition also with the same records in between.
+    Each run must end with the same last value of every key in every topic, and the same stores and
+    rows of tables with `commit="together"`, as the run without a crash; with one partition also
+    with the same records in between.
 
     Args:
         app: as for the driver.
@@ -103,6 +104,9 @@ def _outcome(driver: TopologyTestDriver) -> dict[str, Any]:
     for part in graph.sub_topologies:
         for store in part.stores:
             outcome[f"store {store.name}"] = driver.state(store.name)
+    for table in sorted({table.table for sink in graph.together for table in sink.tables}):
+        rows = driver.rows(table)
+        outcome[f"table {table}"] = rows if exact else sorted(map(repr, rows))
     return outcome
 
 

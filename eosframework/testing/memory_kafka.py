@@ -274,6 +274,11 @@ class MemoryOutput:
     def commit(self, commit: Commit) -> Committed:
         """Commit, or return the error of a fence."""
         failpoints.hit("transaction.after_send_offsets")
+        if commit.decide is not None:
+            try:
+                commit.decide()
+            except TransactionError as error:
+                return Committed(error)
         failpoints.hit("transaction.before_commit")
         self.require("commit", "open")
         if error := self.send():

@@ -19,6 +19,7 @@ from eosframework.engine.codegen.compiler import compile_part
 from eosframework.engine.conversions import as_milliseconds
 from eosframework.engine.operators.entries import LAYOUT
 from eosframework.engine.operators.expiry import unexpired
+from eosframework.engine.operators.refused_rows import RefusedRows
 from eosframework.engine.operators.watermarks import WATERMARK_KEY
 from eosframework.engine.restoration.global_tables import GlobalTables
 from eosframework.engine.restoration.local_state import LocalState
@@ -34,6 +35,7 @@ from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import Serde
 from eosframework.state.memory import MemoryState, MemoryTaskStores
 from eosframework.state.query import HistoryLayout, Row, WaitingLayout, layout_of
+from eosframework.testing.memory_decisions import MemoryDatabase, MemoryDecisions
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
     MemoryInput,
@@ -153,6 +155,7 @@ class TopologyTestDriver:
         self._plan = self._compiled(batch_rows)
         self._read: dict[TopicPartition, int] = {}
         self._state = MachineState()
+        self._database = MemoryDatabase(self.graph.together)
         self._crash_at: int | None = None
         self._hits = 0
         self._crashed = False
@@ -316,9 +319,9 @@ class TopologyTestDriver:
             ConfigurationError: the topology writes no such table.
             RecordFailed: a record gives no row, and `on_error` is `fail`.
         """
-        found = [sink for sink in self.graph.table_sinks if table in {t.table for t in sink.tables}]
+        found = [sink for sink in self.graph.all_tables if table in {t.table for t in sink.tables}]
         if not found:
-            known = sorted({t.table for sink in self.graph.table_sinks for t in sink.tables})
+            known = sorted({t.table for sink in self.graph.all_tables for t in sink.tables})
             raise ConfigurationError(
                 f"the topology writes no table {table!r}{closest(table, known)}; there are "
                 f"{', '.join(known) or 'none'}"
@@ -326,6 +329,10 @@ class TopologyTestDriver:
         return folded_rows([written for sink in found for written in self._written(sink, table)])
 
     def _written(self, sink: TableSink, table: str) -> Iterator[TableRows]:
+        if sink in self.graph.together:
+            mine = [one for one in sink.tables if one.table == table]
+            yield from (rows for rows in self._database.rows if rows.table in mine)
+            return
         maker = RowMaker(sink)
         for partition in self.kafka.partitions_of(sink.topic):
             log = self.kafka.logs[partition]
@@ -414,6 +421,7 @@ class TopologyTestDriver:
             batch_rows=batch_rows,
             own_topics=graph.repartition_topics,
             timed_topics=timed,
+            refused_rows=(refused := RefusedRows()),
         )
         return Plan(
             graph.application,
@@ -421,6 +429,7 @@ class TopologyTestDriver:
             lambda part, number: TransactionalId.make(graph.application, part, number),
             own_topics=graph.repartition_topics,
             downstream=downstream_of(timed, self._sizes),
+            refused_rows=refused,
         )
 
     @_warnings_only()
@@ -455,6 +464,7 @@ class TopologyTestDriver:
             MemoryStartPositions(),
             self._options,
             state=state,
+            decisions=MemoryDecisions(self._database) if graph.together else None,
             clock=lambda: kafka.now,
             now=lambda: kafka.now,
         )

@@ -25,6 +25,7 @@ POINTS = frozenset(
         "transaction.after_send_offsets",
         "transaction.before_commit",
         "transaction.after_commit",
+        "decision.before_begin",
         "decision.before_commit",
         "decision.after_commit",
         "settlement.after_take",

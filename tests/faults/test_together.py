@@ -8,13 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.applications.pipeline import wait_until
-from tests.support.applications.pipeline import wait_until
 from tests.support.applications.together import TOGETHER, TogetherWorld
+from tests.support.faults.database_proxy import Cut, DatabaseProxy
+from tests.support.processes.commands import Folder
 
 MakeTables = Callable[..., TogetherWorld]
 
 STEPS = [
     "transaction.after_send_offsets",
+    "decision.before_begin",
     "decision.before_commit",
     "decision.after_commit",
     "transaction.before_commit",
@@ -85,9 +87,7 @@ def test_zombies_of_each_step_change_nothing_when_they_wake_up(world: TogetherWo
         zombie.signal(signal.SIGCONT)
     noticed = ("task_fenced", "partitions_lost", "assignment_lapsed")
     for zombie in zombies:
-        wait_until(
-            lambda zombie=zombie: any(map(zombie.events, noticed)), "the zombie noticing"
-        )
+        wait_until(lambda zombie=zombie: any(map(zombie.events, noticed)), "the zombie noticing")
     world.feed(400)
     world.wait_for(world.fed, "doubled")
     for worker in (*zombies, successor):
@@ -95,4 +95,131 @@ def test_zombies_of_each_step_change_nothing_when_they_wake_up(world: TogetherWo
         worker.wait()
     assert successor.process.returncode == 0, successor.log[-3000:]
     world.finish(instance="last", settings=QUICK)
+    assert world.seen().clean, world.seen()
+
+
+def killed_at(world: TogetherWorld, step: str, rule: str) -> None:
+    """Kill a worker at a step, and let one of another name finish, both without a rule."""
+    without = {"EOS_TEST_WITHOUT": rule} if rule else {}
+    options = {"settings": QUICK, "environment": without}
+    victim = world.start_worker(instance="one", faults=[f"{step}=kill@2"], **options)
+    world.feed_until_fault(victim, step)
+    assert victim.wait() == -signal.SIGKILL
+    world.start_worker(instance="two", until_caught_up=True, **options).wait()
+
+
+@pytest.mark.parametrize("rule", ["", "replay", "others"])
+def test_what_was_decided_before_a_kill_is_produced_again(world: TogetherWorld, rule: str) -> None:
+    """Without V6 its rows are there, and its outputs are not."""
+    killed_at(world, "decision.after_commit", rule)
+    if rule:
+        assert world.seen().only_row, world.seen()
+    else:
+        assert world.seen().clean, world.seen()
+        [again] = world.workers[-1].events("decision_produced_again")
+        assert again["outputs"] > 0
+
+
+@pytest.mark.parametrize("rule", ["", "comparison"])
+def test_what_was_committed_before_a_kill_is_not_produced_again(
+    world: TogetherWorld, rule: str
+) -> None:
+    """Without the comparison of V6 its outputs are there twice."""
+    killed_at(world, "transaction.after_commit", rule)
+    assert bool(world.seen().doubled) == bool(rule), world.seen()
+    assert world.seen().clean != bool(rule), world.seen()
+
+
+@pytest.mark.parametrize("rule", ["", "fence"])
+def test_a_worker_that_wakes_up_before_its_decision_decides_nothing(
+    world: TogetherWorld, rule: str
+) -> None:
+    """Its successor has written the same rows; without the fence they are there twice."""
+    without = {"EOS_TEST_WITHOUT": rule} if rule else {}
+    step = "decision.before_begin"
+    zombie = world.start_worker(
+        instance="zombie", faults=[f"{step}=stop@2"], settings=QUICK, environment=without
+    )
+    world.feed_until_fault(zombie, step)
+    successor = world.start_worker(instance="successor", settings=QUICK)
+    world.wait_for(world.fed, "doubled")
+    zombie.signal(signal.SIGCONT)
+    zombie.wait_until_displaced()
+    for worker in (zombie, successor):
+        worker.signal(signal.SIGTERM)
+        worker.wait()
+    assert bool(world.seen().only_row) == bool(rule), world.seen()
+
+
+def test_a_database_commit_without_an_answer_is_read_and_never_guessed(
+    world: TogetherWorld,
+) -> None:
+    with DatabaseProxy(world.dsn) as proxy:
+        worker = world.start_worker(dsn=proxy.dsn, settings=QUICK)
+        world.feed(100)
+        world.wait_for(100, "doubled")
+        for number, cut in enumerate((Cut.IN_COPY, Cut.BEFORE_COMMIT, Cut.AFTER_COMMIT), 1):
+            proxy.cut(cut)
+            world.feed(100)
+            wait_until(lambda number=number: len(proxy.happened) == number, str(cut))
+            world.wait_for(world.fed, "doubled")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log[-3000:]
+    assert world.seen().clean, world.seen()
+
+
+def test_a_transaction_that_expires_after_its_decision_is_produced_again(
+    world: TogetherWorld,
+) -> None:
+    """The brokers abort it while the worker stands still between V2 and V3; it goes on itself."""
+    step = "transaction.before_commit"
+    worker = world.start_worker(
+        faults=[f"{step}=stop@2"], settings=[*QUICK, "worker.session_timeout_seconds=45"]
+    )
+    world.feed_until_fault(worker, step)
+    wait_until(world.nothing_is_open, "the brokers ending the transaction", 60)
+    assert world.seen().only_row, "its rows are there, and its outputs are not"
+    worker.signal(signal.SIGCONT)
+    worker.wait_for_event("decision_produced_again")
+    world.feed(100)
+    world.wait_for(world.fed, "doubled")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
+    assert world.seen().clean, world.seen()
+
+
+def test_a_transaction_that_an_operator_aborts_after_its_decision_is_produced_again(
+    world: TogetherWorld,
+) -> None:
+    step = "transaction.before_commit"
+    worker = world.start_worker(faults=[f"{step}=stop@2"], settings=QUICK)
+    world.feed_until_fault(worker, step)
+    folder = Folder(world.directory, world.bootstrap_servers)
+    done = folder.run("txn", "abort", worker.ids()[0], "--yes", "--force")
+    assert done.exit_code == 0, done.err
+    wait_until(world.nothing_is_open, "the transaction is aborted")
+    worker.signal(signal.SIGCONT)
+    worker.wait_for_event("decision_produced_again")
+    world.feed(100)
+    world.wait_for(world.fed, "doubled")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
+    assert world.seen().clean, world.seen()
+
+
+def test_an_unavailable_database_holds_readers_for_a_third_of_the_timeout_at_most(
+    world: TogetherWorld,
+) -> None:
+    with DatabaseProxy(world.dsn) as proxy:
+        worker = world.start_worker(dsn=proxy.dsn, settings=QUICK)
+        world.feed(100)
+        world.wait_for(100, "doubled")
+        proxy.refuse()
+        world.feed(100)
+        worker.wait_for_event("transaction_aborted")
+        wait_until(world.nothing_is_open, "no transaction holds readers", 10)
+        proxy.accept()
+        world.wait_for(world.fed, "doubled")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log[-3000:]
     assert world.seen().clean, world.seen()

@@ -278,9 +278,13 @@ class _Resolver:
         policy = self._policies[name]
         rows = self._sink(name, self._through(name, name, facts), facts)
         tables = _tables(self._app, name, stream.together_tables, rows.value, Policy.DEAD_LETTER)
-        sink = TableSink(name, name, rows.key, rows.value, tuple(tables), Policy.DEAD_LETTER)
-        self._together[name] = sink
         label = ", ".join(table.label for table in stream.together_tables)
+        others = {sink.topic for sink in self._together.values()}
+        among_outputs = f"{label} of {name}" if label in others else label
+        sink = TableSink(
+            name, among_outputs, rows.key, rows.value, tuple(tables), Policy.DEAD_LETTER
+        )
+        self._together[name] = sink
         return TableOutput(f"{name}.to({label})", name, sink, policy)
 
     def _through(self, topic: str, name: str, facts: RecordFacts) -> SinkSpec:

@@ -8,6 +8,7 @@ With EOS_TEST_TURN_SECONDS a turn may take that long, and a probe has as long ag
 With EOS_TEST_DATA_BYTES it can have that much memory (RLIMIT_DATA, `ulimit -d`).
 With EOS_TEST_HEAP it reports its heap into a file in that directory, under its process id.
 With EOS_TEST_CLOSED a transaction has that many results of closing windows at most.
+With EOS_TEST_WITHOUT a rule of decisions is left out: see `without_rule`.
 With EOS_TEST_UNTRIMMED its allocator keeps what it would return.
 """
 
@@ -110,6 +111,38 @@ def with_few_results(number: int) -> None:
     replace(task_windows, "MOST_STEPS", number)
 
 
+def without_rule(rule: str) -> None:
+    """Leave a rule of decisions out (`engine/worker/settlement`, ADR 33).
+
+    Args:
+        rule: `replay`: V6 produces nothing again. `comparison`: V6 compares nothing, and always
+            does. `fence`: V2 checks neither epoch nor offsets. `others`: V4 to V6 are done for the
+            own ids only.
+    """
+    from eosframework.engine.worker import settlement
+    from eosframework.postgres.database.tables import decisions
+
+    match rule:
+        case "replay":
+            replace(settlement, "_is_before", lambda *_: False)
+        case "comparison":
+            replace(settlement, "_is_before", lambda *_: True)
+        case "fence":
+            decide = decisions._queries.decide
+
+            def decide_under_any_epoch(connection: Any, **given: Any) -> Any:
+                return decide(connection, **given) or given["epoch"]
+
+            decisions._queries.decide = decide_under_any_epoch
+            decisions._queries.advance_offsets = lambda _, *, topics, partitions, **given: zip(
+                topics, partitions, strict=True
+            )
+        case "others":
+            setattr(settlement.Settlement, "settle_others", lambda *_: None)  # noqa: B010
+        case _:
+            raise AssertionError(f"there is no rule {rule!r}")
+
+
 def without_trimming() -> None:
     """Let the allocator keep freed memory."""
     from eosframework.process import memory as allocator
@@ -137,6 +170,8 @@ def main() -> None:
         with_short_turns(float(seconds))
     if number := os.environ.get("EOS_TEST_CLOSED"):
         with_few_results(int(number))
+    if rule := os.environ.get("EOS_TEST_WITHOUT"):
+        without_rule(rule)
     if "EOS_TEST_UNTRIMMED" in os.environ:
         without_trimming()
     if data_bytes := os.environ.get("EOS_TEST_DATA_BYTES"):

@@ -23,8 +23,6 @@ from eosframework.errors import (
     DatabaseUnavailable,
     OutcomeUnknown,
     Retriable,
-    RowRefused,
-    RowsRefused,
     Superseded,
     TaskFenced,
     TransactionAborted,
@@ -33,12 +31,13 @@ from eosframework.errors import (
 from eosframework.postgres.database.connection import Connection, Database, load_queries
 from eosframework.postgres.database.error_classes import commit, translating
 from eosframework.postgres.database.tables.table_sink import PostgresRowStore
-from eosframework.postgres.tables.table_ports import Batch, Claim, RefusedRow, RowMaker
+from eosframework.postgres.tables.decided_rows import DecidedRows, refusal
+from eosframework.postgres.tables.table_ports import Batch, Claim, RefusedRow
 from eosframework.records import Position, TopicPartition
 from eosframework.serialization.packing import packed, unpacked
 from eosframework.topology.graph.graph import TableSink
 from eosframework.transactions import failpoints
-from eosframework.transactions.ports import Decided, Message, Output
+from eosframework.transactions.ports import Decided, Output
 
 BLOCKED_SECONDS = 5.0
 """Time for which V4 waits for a session that has locked an id, before it ends that session."""
@@ -61,7 +60,7 @@ class PostgresDecisions:
     def __init__(self, database: Database, application: str, sinks: Sequence[TableSink]) -> None:
         self._database = database
         self._application = application
-        self._makers = {sink.topic: RowMaker(sink) for sink in sinks}
+        self._rows = DecidedRows(sinks)
         self._deciders: dict[str, _Decider] = {}
         self._blocked_since: float | None = None
 
@@ -111,7 +110,7 @@ class PostgresDecisions:
             for p in decided.positions
             if p.topic_partition in decider.expected and p.offset is not None
         ]
-        made = self._made(rows)
+        made = self._rows.made(rows)
         return lambda: decider.decide(decided, batches, made, within_seconds)
 
     def close(self) -> None:
@@ -119,19 +118,6 @@ class PostgresDecisions:
         for decider in self._deciders.values():
             decider.abandon()
         self._deciders.clear()
-
-    def _made(self, rows: Sequence[Output]) -> list[Batch]:
-        """Return the rows of each stream, in their order."""
-        by_stream: dict[str, list[Message]] = {}
-        for row in rows:
-            by_stream.setdefault(row[0], []).append(_RowMessage(row))
-        made: list[Batch] = []
-        for stream, messages in by_stream.items():
-            origin = messages[0]
-            claim = Claim(TopicPartition(origin.topic(), origin.partition()), 0, None)
-            made.append(self._makers[stream].empty(claim, 0))
-            self._makers[stream].add(messages, made[-1])
-        return made
 
     def _offsets(
         self, connection: Connection, partitions: Sequence[TopicPartition]
@@ -201,6 +187,7 @@ class _Decider:
         self, decided: Decided, batches: Sequence[Batch], rows: Sequence[Batch], deadline: float
     ) -> None:
         encoded = _encoded(decided)
+        failpoints.hit("decision.before_begin")
         while True:
             try:
                 return self.store.decide(decided.transactional_id, encoded, batches, rows)
@@ -291,65 +278,14 @@ class _DecisionStore(PostgresRowStore):
             )
 
     def _put_aside(self, connection: Connection, refused: Sequence[RefusedRow]) -> None:
-        if not refused:
-            return
-        first = refused[0]
-        raise RowsRefused(
-            f"{len(refused)} rows are refused, the first by table {first.table}: {first.error}",
-            refused=[(_origin(row), _as_error(row)) for row in refused],
-        )
+        if refused:
+            raise refusal(refused)
 
     def _end(self, connection: Connection, doing: str) -> None:
         failpoints.hit("decision.before_commit")
         self.is_sent = True
         commit(connection, doing)
         failpoints.hit("decision.after_commit")
-
-
-class _RowMessage:
-    """A row among the outputs, as the message of a rows topic; its place is that of its origin."""
-
-    __slots__ = ("_row", "offset", "origin", "partition", "topic")
-
-    def __init__(self, row: Output) -> None:
-        origin = row[5]
-        assert origin is not None, "a row has an origin"
-        self._row = row
-        self.origin = origin
-        self.topic = origin.topic
-        self.partition = origin.partition
-        self.offset = origin.offset
-
-    def key(self) -> bytes | None:
-        """The encoded key."""
-        return self._row[2]
-
-    def value(self) -> bytes | None:
-        """The encoded value."""
-        return self._row[1]
-
-    def timestamp(self) -> tuple[int, int]:
-        """The timestamp's type, and the timestamp in milliseconds."""
-        return 1, self._row[6]
-
-    def headers(self) -> Any:
-        """The headers in order, or None where there are none."""
-        return self._row[7]
-
-
-def _origin(refused: RefusedRow) -> Message:
-    row = refused.origin
-    assert isinstance(row, _RowMessage), "rows of decisions come from outputs"
-    return row.origin
-
-
-def _as_error(refused: RefusedRow) -> RowRefused:
-    origin = refused.origin
-    return RowRefused(
-        f"table {refused.table} refuses the row: {refused.error}",
-        partition=TopicPartition(origin.topic(), origin.partition()),
-        offset=origin.offset(),
-    )
 
 
 def _encoded(decided: Decided) -> bytes:

@@ -1,0 +1,84 @@
+"""A database in memory that decides transactions, for the drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from eosframework.errors import TaskFenced
+from eosframework.postgres.tables.decided_rows import DecidedRows, refusal
+from eosframework.postgres.tables.table_ports import TableRows
+from eosframework.records import TopicPartition
+from eosframework.topology.graph.graph import TableSink
+from eosframework.transactions import failpoints
+from eosframework.transactions.ports import Decided, Output
+
+
+class MemoryDatabase:
+    """What all processes share.
+
+    Args:
+        sinks: the tables that are written in decisions.
+    """
+
+    def __init__(self, sinks: Sequence[TableSink]) -> None:
+        self.rows: list[TableRows] = []
+        self.maker = DecidedRows(sinks)
+        self.epochs: dict[str, int] = {}
+        self.decided: dict[str, Decided] = {}
+        self.offsets: dict[TopicPartition, int] = {}
+
+
+class MemoryDecisions:
+    """The `Decisions` of one process."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._database = database
+        self._epochs: dict[str, int] = {}
+        self._own: dict[str, Collection[TopicPartition]] = {}
+
+    def take(
+        self, ids: Collection[str], own: Mapping[str, Collection[TopicPartition]]
+    ) -> list[Decided]:
+        """Raise epochs; see `Decisions`."""
+        database = self._database
+        for id_ in ids:
+            database.epochs[id_] = database.epochs.get(id_, 0) + 1
+        self._epochs |= {id_: database.epochs[id_] for id_ in own}
+        self._own |= own
+        return [database.decided[id_] for id_ in ids if id_ in database.decided]
+
+    def next_offsets(self, transactional_id: str) -> Mapping[TopicPartition, int | None]:
+        """Return what is decided; see `Decisions`."""
+        return {p: self._database.offsets.get(p) for p in self._own[transactional_id]}
+
+    def prepared(
+        self,
+        transactional_id: str,
+        rows: Sequence[Output],
+        decided: Decided,
+        within_seconds: float,
+    ) -> Callable[[], None]:
+        """Make the rows; see `Decisions`."""
+        database, own = self._database, self._own[transactional_id]
+        made = database.maker.made(rows)
+        epoch = self._epochs[transactional_id]
+
+        def decide() -> None:
+            if refused := [row for batch in made for row in batch.refused]:
+                raise refusal(refused)
+            failpoints.hit("decision.before_commit")
+            if database.epochs[transactional_id] != epoch:
+                raise TaskFenced(f"transactional.id {transactional_id} was taken in the database")
+            database.rows += [rows for batch in made for rows in batch.tables]
+            database.decided[transactional_id] = decided
+            database.offsets |= {
+                p.topic_partition: p.offset
+                for p in decided.positions
+                if p.topic_partition in own and p.offset is not None
+            }
+            failpoints.hit("decision.after_commit")
+
+        return decide
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
