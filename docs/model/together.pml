@@ -3,29 +3,29 @@
  * docs/adr/0033-the-database-decides.md.
  *
  * One transaction of an id:
- *   D1  begin; produce the outputs; send the offsets with the transaction's number; flush
- *   D2  one database transaction: lock the id's row and check its epoch, write the rows, and the decision, which
- *       has all that D1 sent. Its commit decides
- *   D3  EndTxn(commit). The next transaction begins after its acknowledgement
+ *   V1  begin; produce the outputs; send the offsets with the transaction's number; flush
+ *   V2  one database transaction: lock the id's row and check its epoch, write the rows, and the decision, which
+ *       has all that V1 sent. Its commit decides
+ *   V3  EndTxn(commit). The next transaction begins after its acknowledgement
  * Taking over from an id, its own included, after any doubt:
- *   F1  raise the epoch of the id's row, and read its decision. The statement waits for a database transaction in
+ *   V4  raise the epoch of the id's row, and read its decision. The statement waits for a database transaction in
  *       doubt, whose session it may end
- *   F2  init the id: what is open is aborted, a late EndTxn is refused
- *   F3  read the stable offset. If it is before the decision's: D1 again, from the decision; then D3; no rows
- * A taker does F1 and F2 for every listed id, then F3 for each, its own last, then reads the stable offset.
+ *   V5  init the id: what is open is aborted, a late EndTxn is refused
+ *   V6  read the stable offset. If it is before the decision's: V1 again, from the decision; then V3; no rows
+ * A taker does V4 and V5 for every listed id, then V6 for each, its own last, then reads the stable offset.
  *
  * An offset stands for an offset and its number here: each transaction has an input.
  *
  * -D switches that take one rule out:
- *   WITHOUT_DATABASE_FENCE  F1 raises no epoch
- *   WITHOUT_LOCK            F1 reads the decision without the lock of the row, and ends nobody
- *   WITHOUT_EPOCH_CHECK     D2 does not check the epoch
- *   WITHOUT_DECISION_FIRST  D3 before D2
- *   WITHOUT_COMPARISON      F3 compares nothing: a decision is always produced again
- *   WITHOUT_REPLAY          F3 produces nothing again
- *   WITHOUT_OFFSETS_AGAIN   what F3 produces again has no offsets
- *   WITHOUT_INIT_FIRST      F3 before F2
- *   WITHOUT_DECISION_READ_FIRST  F2 before F1
+ *   WITHOUT_DATABASE_FENCE  V4 raises no epoch
+ *   WITHOUT_LOCK            V4 reads the decision without the lock of the row, and ends nobody
+ *   WITHOUT_EPOCH_CHECK     V2 does not check the epoch
+ *   WITHOUT_DECISION_FIRST  V3 before V2
+ *   WITHOUT_COMPARISON      V6 compares nothing: a decision is always produced again
+ *   WITHOUT_REPLAY          V6 produces nothing again
+ *   WITHOUT_OFFSETS_AGAIN   what V6 produces again has no offsets
+ *   WITHOUT_INIT_FIRST      V6 before V5
+ *   WITHOUT_DECISION_READ_FIRST  V5 before V4
  *   WITHOUT_DOUBT           a COMMIT without an answer counts as one that failed: the input runs again
  *   WITHOUT_RECOVERY        an EndTxn without an answer counts as one that succeeded
  *   WITHOUT_ALL_IDS         a taker takes its own id only
@@ -61,8 +61,8 @@
 mtype = { row_doubled, input_doubled, torn_decision, undecided_output, input_lost, offset_went_back,
           left_open, endless_fencing };
 
-mtype = { idle, F1, F2, F3, produce_again, end_again, T2, READY, D1_produce, D1_offsets, D2_open,
-          D2_commit, D3, FENCED };
+mtype = { idle, V4, V5, V6, produce_again, end_again, T2, READY, D1_produce, D1_offsets, D2_open,
+          D2_commit, V3, FENCED };
 
 mtype = { no_session, in_progress, commit_sent };
 
@@ -161,34 +161,34 @@ inline decide(whose)
 #endif
 /* The order of the three. */
 #ifdef WITHOUT_DECISION_READ_FIRST
-#define FIRST F2
-#define AFTER_F1 (id == me -> F3 : F2)
-#define AFTER_F2 F1
+#define FIRST V5
+#define AFTER_F1 (id == me -> V6 : V5)
+#define AFTER_F2 V4
 #define NEXT_AFTER_F1 (id == me -> first : me)
 #define NEXT_AFTER_F2 id
 #define AFTER_F3 T2
 #else
-#define FIRST F1
+#define FIRST V4
 #ifdef WITHOUT_INIT_FIRST
-#define AFTER_F1 (id == me -> F3 : F1)
-#define AFTER_F2 (id == me -> T2 : F2)
+#define AFTER_F1 (id == me -> V6 : V4)
+#define AFTER_F2 (id == me -> T2 : V5)
 #define NEXT_AFTER_F1 (id == me -> first : me)
 #define NEXT_AFTER_F2 me
-#define AFTER_F3 F2
+#define AFTER_F3 V5
 #else
-#define AFTER_F1 F2
-#define AFTER_F2 (id == me -> F3 : F1)
+#define AFTER_F1 V5
+#define AFTER_F2 (id == me -> V6 : V4)
 #define NEXT_AFTER_F1 id
 #define NEXT_AFTER_F2 (id == me -> first : me)
 #define AFTER_F3 T2
 #endif
 #endif
 
-/* F3 is through for an id. */
+/* V6 is through for an id. */
 inline settled()
 {
     if
-    :: id != me -> id = me; step = F3
+    :: id != me -> id = me; step = V6
     :: else -> id = first; step = AFTER_F3
     fi
 }
@@ -223,7 +223,7 @@ proctype Worker(byte me)
     mtype step = idle;
     byte id, first;              /* that is being taken over; the first one of them */
     byte my_epoch[2], my_row;    /* of the producers; of the own id's row */
-    byte seen[2];                /* the decisions that F1 has read */
+    byte seen[2];                /* the decisions that V4 has read */
     byte position, member;
 
 end:
@@ -236,14 +236,14 @@ end:
 
     /* --- taking over --- */
     /* The statement is the next one to have the lock: whoever ends a session is not overtaken. */
-    :: atomic { step == F1 ->
+    :: atomic { step == V4 ->
 #ifndef WITHOUT_LOCK
         if
         :: session[id] != no_session ->
-            printf("worker %d: F1 ends the session of id %d\n", me, id);
+            printf("worker %d: V4 ends the session of id %d\n", me, id);
             session[id] = no_session; session_input[id] = 0
         :: session[id] == commit_sent ->
-            printf("worker %d: F1 waits for the COMMIT of id %d\n", me, id);
+            printf("worker %d: V4 waits for the COMMIT of id %d\n", me, id);
             decide(id)
         :: else
         fi;
@@ -253,17 +253,17 @@ end:
 #endif
         seen[id] = decision[id];
         my_row = (id == me -> row_epoch[id] : my_row);
-        printf("worker %d: F1 of id %d, decision %d\n", me, id, seen[id]);
+        printf("worker %d: V4 of id %d, decision %d\n", me, id, seen[id]);
         step = AFTER_F1; id = NEXT_AFTER_F1
        }
-    :: d_step { step == F2 ->
+    :: d_step { step == V5 ->
         abort_open(id);
         my_epoch[id] = epoch[id]; holder[id] = 1 + me;
-        printf("worker %d: F2 inits id %d, epoch %d\n", me, id, epoch[id]);
+        printf("worker %d: V5 inits id %d, epoch %d\n", me, id, epoch[id]);
         step = AFTER_F2; id = NEXT_AFTER_F2
        }
-    :: d_step { step == F3 && STABLE ->
-        printf("worker %d: F3 of id %d, decision %d, offset %d\n", me, id, seen[id], offset);
+    :: d_step { step == V6 && STABLE ->
+        printf("worker %d: V6 of id %d, decision %d, offset %d\n", me, id, seen[id], offset);
         if
 #ifdef WITHOUT_REPLAY
         :: true -> settled()
@@ -332,9 +332,9 @@ end:
         :: my_epoch[me] != epoch[me] || REFUSED -> recover()
         :: else ->
             pending_offset[me] = position + 1;
-            printf("worker %d: D1 is through\n", me);
+            printf("worker %d: V1 is through\n", me);
 #ifdef WITHOUT_DECISION_FIRST
-            step = D3
+            step = V3
 #else
             step = D2_open
 #endif
@@ -345,7 +345,7 @@ end:
         :: !VALID -> recover()
         :: else ->
             session[me] = in_progress; session_input[me] = position;
-            printf("worker %d: D2, row locked\n", me);
+            printf("worker %d: V2, row locked\n", me);
             step = D2_commit
         fi
        }
@@ -353,12 +353,12 @@ end:
         if
         :: session[me] == in_progress ->
             decide(me);
-            printf("worker %d: D2, decided\n", me);
+            printf("worker %d: V2, decided\n", me);
 #ifdef WITHOUT_DECISION_FIRST
             position++;
             step = READY
 #else
-            step = D3
+            step = V3
 #endif
         :: else -> recover()     /* a taker has ended the session */
         fi
@@ -367,8 +367,8 @@ end:
     :: atomic { step == D2_commit && doubts > 0 && session[me] == in_progress ->
         doubts--;
         if
-        :: decide(me); printf("worker %d: D2, decided, no answer\n", me)
-        :: session[me] = commit_sent; printf("worker %d: D2, COMMIT is late\n", me)
+        :: decide(me); printf("worker %d: V2, decided, no answer\n", me)
+        :: session[me] = commit_sent; printf("worker %d: V2, COMMIT is late\n", me)
         fi;
 #ifdef WITHOUT_DOUBT
         ongoing[me] = false; pending_output[me] = NONE; pending_offset[me] = NONE;
@@ -377,9 +377,9 @@ end:
         recover()
 #endif
        }
-    :: d_step { step == D3 ->
+    :: d_step { step == V3 ->
         end_transaction(me, my_epoch[me]);
-        printf("worker %d: D3: %d\n", me, committed);
+        printf("worker %d: V3: %d\n", me, committed);
         if
         :: committed ->
 #ifdef WITHOUT_DECISION_FIRST
@@ -392,11 +392,11 @@ end:
         fi
        }
     /* No answer to the EndTxn: it is executed, or it arrives later. */
-    :: atomic { step == D3 && doubts > 0 && late_id == NONE ->
+    :: atomic { step == V3 && doubts > 0 && late_id == NONE ->
         doubts--;
         if
-        :: end_transaction(me, my_epoch[me]); printf("worker %d: D3, no answer\n", me)
-        :: late_id = me; late_epoch = my_epoch[me]; printf("worker %d: D3 is late\n", me)
+        :: end_transaction(me, my_epoch[me]); printf("worker %d: V3, no answer\n", me)
+        :: late_id = me; late_epoch = my_epoch[me]; printf("worker %d: V3 is late\n", me)
         fi;
 #ifdef WITHOUT_RECOVERY
         position++;

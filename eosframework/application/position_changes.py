@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import committed_key, topic_entry, topic_key
+from eosframework.application.decided import set_decided_offsets, settle_decisions
 from eosframework.application.fencing import fence_workers, refuse_members
 from eosframework.application.start_checks import Facts, gather, refuse_another_cluster
 from eosframework.config import Guarantee
@@ -60,7 +61,8 @@ def set_positions(context: ApplicationContext, wishes: Sequence[PositionRequest]
     """Commit positions for a stopped application and record its topics as they are now.
 
     1. refuse invalid positions, and members  2. fence every id whose owner could still commit
-    3. look again, now that nothing is open  4. commit the offsets  5. record the topics
+    3. look again, now that nothing is open  4. commit the offsets, before that to a database that
+    decides transactions  5. record the topics
 
     After a crash between 4 and 5 the start checks still refuse, and the command can be repeated.
     Brokers refuse 4 while the group has members, so a worker that joined meanwhile is safe. Without
@@ -84,8 +86,11 @@ def set_positions(context: ApplicationContext, wishes: Sequence[PositionRequest]
     _checked(graph, wishes, facts, admin)
     if context.settings.worker.guarantee is Guarantee.EXACTLY_ONCE:
         fence_workers(context)
+        settle_decisions(context)
         facts = gather(context)
     wanted, positions = _checked(graph, wishes, facts, admin)
+    kept = [p for p in facts.committed if wanted.get(p.topic_partition) == COMMITTED]
+    set_decided_offsets(context, [*positions, *kept])
     if positions:
         admin.commit(graph.application, positions)
     control_topic.write(_entries(graph, wanted, facts))

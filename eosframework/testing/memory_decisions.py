@@ -14,7 +14,7 @@ from eosframework.transactions.ports import Decided, Output
 
 
 class MemoryDatabase:
-    """What all processes share.
+    """The content of the database, which all processes share.
 
     Args:
         sinks: the tables that are written in decisions.

@@ -12,7 +12,7 @@ from eosframework.records import Position, TopicPartition
 Delivered = Callable[[Any, Any], None]
 """Delivery callback: takes the error or None, and the message with its offset."""
 
-Output = tuple[str, bytes | None, bytes | None, int, "Delivered | None", "Message | None", int, Any]
+Output = tuple[str, bytes | None, bytes | None, int, "Delivered | None", Any, int, Any]
 """One record to produce, in the positional order of `confluent_kafka.Producer.produce`: topic,
 value, key, partition (-1: by key), delivery callback (the argument has a second name, which is
 None), timestamp in milliseconds, headers. Positional arguments cost a third less than named ones.

@@ -20,6 +20,7 @@ from eosframework.application.application_reset import (
 )
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlState
+from eosframework.application.decided import forget_decided
 from eosframework.application.fencing import all_but_owners, owners, refuse_members
 from eosframework.application.internal_topics import own_topics
 from eosframework.application.topology_changes import TOPOLOGY
@@ -143,7 +144,7 @@ def outputs_of(context: ApplicationContext) -> Outputs:
     return Outputs(
         deleted=compacted,
         emptied=tuple(sorted(set(policies).difference(compacted))),
-        tables=tuple(sorted({t.table for sink in graph.table_sinks for t in sink.tables})),
+        tables=tuple(sorted({t.table for sink in graph.all_tables for t in sink.tables})),
         read=tuple(graph.table_sink_topics),
     )
 
@@ -212,7 +213,8 @@ def execute_reset(reset: Reset, context: ApplicationContext) -> None:
     if reset.stores:
         for place in _places(graph, settings):
             remove(place)
-    if reset.rows:
+    forget_decided(context)
+    if reset.rows or reset.tables:
         # Import the database driver only for table sinks.
         from eosframework.application.composition.table_writer import forget_table_positions
 

@@ -273,7 +273,19 @@ def observed(
 
 
 def require_tables_of(graph: Graph, settings: Settings) -> None:
-    """Check the tables that the application writes."""
+    """Check the tables that the application writes.
+
+    Raises:
+        ConfigurationError: a setting does not fit them.
+        StartRefused: tables are missing or do not match.
+    """
+    if graph.together and settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
+        names = ", ".join(table.table for sink in graph.together for table in sink.tables)
+        raise ConfigurationError(
+            f"worker.guarantee is {settings.worker.guarantee}, and table {names} has commit: "
+            f"together, which needs transactions: set worker.guarantee=exactly_once, or state "
+            f"commit: later"
+        )
     if graph.all_tables:
         from eosframework.application.composition.table_writer import require_tables
 

@@ -257,16 +257,9 @@ class ProducerGroup(Generic[T]):
                 self._decision.begin()
             failpoints.hit("transaction.after_begin")
 
-    def produce(self, outputs: Sequence[Output]) -> None:
-        """Produce outputs in the open transaction (step 3); rows are kept for the database.
-
-        Raises:
-            TransactionError: nothing of the transaction may be kept.
-        """
-        if self._decision is not None:
-            outputs = self._decision.taken(outputs)
-        produce_all(self.output, outputs)
-        self.session.size.wrote(outputs)
+    def taken(self, outputs: Sequence[Output]) -> Sequence[Output]:
+        """Return the outputs to produce; a database that decides gets its rows and copies."""
+        return outputs if self._decision is None else self._decision.taken(outputs)
 
     def _forget_expired(self) -> None:
         """Let the tasks run with the others again whose time apart is over."""
@@ -310,7 +303,7 @@ class ProducerGroup(Generic[T]):
         complete = [task for task in self._committing if not task.has_rest]
         due = [task.time.announcing for task in complete if task.time.take_due()]
         if outputs := [*watermarks(due)]:
-            self.produce(outputs)
+            produce_all(self.output, self.taken(outputs))
 
     def committed(self, seconds: float) -> None:
         """Take the result of `commit`, begun `seconds` ago, as committed (step 6).

@@ -54,6 +54,7 @@ from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Emit
 from eosframework.transactions import failpoints
 from eosframework.transactions.ports import Commit, Message, Output, TransactionalOutput
+from eosframework.transactions.producing import produce_all
 from eosframework.transactions.session.session_states import Outcome
 from eosframework.txnid import TransactionalId
 
@@ -684,7 +685,9 @@ class Task:
         self._produce(outputs)
 
     def _produce(self, outputs: Sequence[Output]) -> None:
-        self.group.produce(outputs)
+        sent = self.group.taken(outputs)
+        produce_all(self.output, sent)
+        self.group.session.size.wrote(sent)
         if self._measures is not None:
             self._measures.wrote(outputs)
 

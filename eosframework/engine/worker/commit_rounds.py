@@ -20,7 +20,7 @@ from eosframework.engine.task.producer_group import ProducerGroup
 from eosframework.engine.task.task import Task, producer_groups
 from eosframework.engine.worker.commit_interval import CommitInterval
 from eosframework.engine.worker.group_work import GroupWork, Settled
-from eosframework.engine.worker.settlement import Settlement
+from eosframework.engine.worker.settlement import WorkerSettlement
 from eosframework.engine.worker.worker_plan import WorkerOptions
 from eosframework.errors import TransactionError, worst
 from eosframework.records import Position
@@ -37,10 +37,10 @@ class CommitRounds:
         log: has the committed offsets.
         outputs: has opened the producers.
         ownership: the claims of the tasks.
-        settlement: of what a database has decided; None: no task writes tables with its outputs.
         counts: receives the numbers.
         clock: seconds, monotonic.
         on_finished: called after each round with its tasks and its duration in seconds.
+        settlement: of what a database has decided; None: no task writes tables with its outputs.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class CommitRounds:
         log: InputLog,
         outputs: TransactionalOutputs,
         ownership: Ownership,
-        settlement: Settlement | None,
         counts: Counts,
         options: WorkerOptions,
         clock: Callable[[], float],
         on_finished: Callable[[Sequence[Task], float], None],
+        settlement: WorkerSettlement | None = None,
     ) -> None:
         self._log = log
         self._ownership = ownership

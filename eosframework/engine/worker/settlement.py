@@ -27,6 +27,7 @@ or does it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 import structlog
 
@@ -34,7 +35,7 @@ from eosframework.engine.task.offsets import Progress
 from eosframework.engine.task.open_decision import OpenDecision
 from eosframework.engine.worker.worker_plan import Plan
 from eosframework.errors import Retriable, StartRefused
-from eosframework.records import Position
+from eosframework.records import Position, TopicPartition
 from eosframework.transactions import failpoints
 from eosframework.transactions.ownership import ByTask
 from eosframework.transactions.ports import (
@@ -48,6 +49,13 @@ from eosframework.transactions.ports import (
 from eosframework.transactions.producing import produce_all
 
 
+class _Offsets(Protocol):
+    """The part of an `InputLog` that a settlement uses."""
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]: ...
+    def membership(self) -> Any: ...
+
+
 class Settlement:
     """Makes Kafka follow the decisions of ids that this process has inited.
 
@@ -55,74 +63,22 @@ class Settlement:
         decisions: the database.
         outputs: opens the producers of other processes' ids.
         log: has the committed offsets, and the membership.
-        plan: of the worker.
-        timeout_seconds: of transactions; a commit waits for the database for a third of it.
     """
 
-    def __init__(
-        self,
-        decisions: Decisions,
-        outputs: TransactionalOutputs,
-        log: InputLog,
-        plan: Plan,
-        timeout_seconds: float,
-    ) -> None:
+    def __init__(self, decisions: Decisions, outputs: TransactionalOutputs, log: _Offsets) -> None:
         self._decisions = decisions
         self._outputs = outputs
         self._log = log
-        self._plan = plan
-        self._within_seconds = timeout_seconds / 3
         self._events = structlog.get_logger("eosframework.recovery")
-
-    def open_decision(self, transactional_id: str) -> OpenDecision:
-        """Return what a producer keeps for its decisions."""
-        return OpenDecision(
-            self._decisions, transactional_id, self._plan.refused_rows, self._within_seconds
-        )
 
     def settle_others(self, ids: Collection[str]) -> None:
         """Settle the last decisions of other processes, whose ids were inited since (V4, V6).
 
         Raises:
-            Retriable, RunError: as `settle`.
-        """
-        self._follow(self._decisions.take(ids, {}), {})
-
-    def settle(self, by_task: ByTask, outputs: Sequence[TransactionalOutput]) -> None:
-        """Settle the last decisions of this process, whose ids were inited since (V4, V6).
-
-        Args:
-            by_task: the partitions of its tasks.
-            outputs: their producers, without an open transaction.
-
-        Raises:
             Retriable: the ids have to be inited again before another attempt.
             RunError: the database refuses it until the cause is fixed.
         """
-        deciding = self._plan.deciding(by_task)
-        if deciding:
-            own = {output.transactional_id: output for output in outputs}
-            self._follow(self._decisions.take(deciding, deciding), own)
-
-    def refuse_other_offsets(self, by_task: ByTask, stable: Sequence[Position]) -> None:
-        """Compare the offsets of Kafka and of the database after `settle`.
-
-        Args:
-            by_task: as for `settle`.
-            stable: the stable committed positions.
-
-        Raises:
-            StartRefused: they differ, so one of both was restored or set.
-        """
-        known = {
-            partition: offset
-            for id_ in self._plan.deciding(by_task)
-            for partition, offset in self._decisions.next_offsets(id_).items()
-        }
-        for position in stable:
-            stored = known.get(position.topic_partition)
-            if stored is not None and position.offset is not None and stored != position.offset:
-                raise _differing(position, stored)
+        self._follow(self._decisions.take(ids, {}), {})
 
     def _follow(self, decided: Sequence[Decided], own: Mapping[str, TransactionalOutput]) -> None:
         """Produce again what Kafka lacks (V6)."""
@@ -174,6 +130,71 @@ class Settlement:
             outputs=len(decided.outputs),
             offsets={str(p.topic_partition): p.offset for p in decided.positions},
         )
+
+
+class WorkerSettlement(Settlement):
+    """A settlement of a worker's own ids as well.
+
+    Args:
+        decisions: the database.
+        outputs: opens the producers of other processes' ids.
+        log: has the committed offsets, and the membership.
+        plan: of the worker.
+        timeout_seconds: of transactions; a commit waits for the database for a third of it.
+    """
+
+    def __init__(
+        self,
+        decisions: Decisions,
+        outputs: TransactionalOutputs,
+        log: InputLog,
+        plan: Plan,
+        timeout_seconds: float,
+    ) -> None:
+        super().__init__(decisions, outputs, log)
+        self._plan = plan
+        self._within_seconds = timeout_seconds / 3
+
+    def open_decision(self, transactional_id: str) -> OpenDecision:
+        """Return what a producer keeps for its decisions."""
+        return OpenDecision(
+            self._decisions, transactional_id, self._plan.refused_rows, self._within_seconds
+        )
+
+    def settle(self, by_task: ByTask, outputs: Sequence[TransactionalOutput]) -> None:
+        """Settle the last decisions of this process, whose ids were inited since (V4, V6).
+
+        Args:
+            by_task: the partitions of its tasks.
+            outputs: their producers, without an open transaction.
+
+        Raises:
+            Retriable, RunError: as `settle_others`.
+        """
+        deciding = self._plan.deciding(by_task)
+        if deciding:
+            own = {output.transactional_id: output for output in outputs}
+            self._follow(self._decisions.take(deciding, deciding), own)
+
+    def refuse_other_offsets(self, by_task: ByTask, stable: Sequence[Position]) -> None:
+        """Compare the offsets of Kafka and of the database after `settle`.
+
+        Args:
+            by_task: as for `settle`.
+            stable: the stable committed positions.
+
+        Raises:
+            StartRefused: they differ, so one of both was restored or set.
+        """
+        known = {
+            partition: offset
+            for id_ in self._plan.deciding(by_task)
+            for partition, offset in self._decisions.next_offsets(id_).items()
+        }
+        for position in stable:
+            stored = known.get(position.topic_partition)
+            if stored is not None and position.offset is not None and stored != position.offset:
+                raise _differing(position, stored)
 
 
 def _is_before(found: Position, decided: Position) -> bool:

@@ -37,7 +37,7 @@ from eosframework.engine.task.task import Task
 from eosframework.engine.task.task_time import Announcing
 from eosframework.engine.worker.group_work import GroupWork, Settled, worker_policy
 from eosframework.engine.worker.retries import delays_of, task_queue
-from eosframework.engine.worker.settlement import Settlement
+from eosframework.engine.worker.settlement import WorkerSettlement
 from eosframework.engine.worker.worker_plan import Plan, WorkerOptions
 from eosframework.errors import ClusterUnreachable, Retriable, TaskFenced
 from eosframework.records import Position, TopicPartition
@@ -62,10 +62,10 @@ class Takeover:
     Args:
         state: the tasks' state on this machine; None: no sub-topology has stores.
         ownership: the claims of the worker's tasks.
-        settlement: of what a database has decided; None: no task writes tables with its outputs.
         measures: collects the tasks' measurements; None: nothing is measured.
         clock: seconds, monotonic.
         now: seconds since the epoch, for retries.
+        settlement: of what a database has decided; None: no task writes tables with its outputs.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class Takeover:
         *,
         state: LocalState | None,
         ownership: Ownership,
-        settlement: Settlement | None,
         measures: Measures | None,
         clock: Callable[[], float],
         now: Callable[[], float],
+        settlement: WorkerSettlement | None = None,
     ) -> None:
         self._plan = plan
         self._ownership = ownership

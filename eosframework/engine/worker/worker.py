@@ -24,7 +24,7 @@ from eosframework.engine.worker.commit_interval import gather_seconds
 from eosframework.engine.worker.commit_rounds import CommitRounds
 from eosframework.engine.worker.fetch_control import FetchControl
 from eosframework.engine.worker.quiet_tasks import IdleWindows, Passing, QuietTasks
-from eosframework.engine.worker.settlement import Settlement
+from eosframework.engine.worker.settlement import WorkerSettlement
 from eosframework.engine.worker.takeover import Takeover
 from eosframework.engine.worker.worker_plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.engine.worker.worker_views import (
@@ -124,7 +124,7 @@ class Worker:
         self._decisions = decisions
         settlement = None
         if decisions is not None:
-            settlement = Settlement(
+            settlement = WorkerSettlement(
                 decisions, outputs, log, plan, options.transaction_timeout_seconds
             )
         self._takeover = Takeover(
@@ -144,11 +144,11 @@ class Worker:
             log,
             outputs,
             self._ownership,
-            settlement,
             self.counts,
             options,
             clock,
             self._round_finished,
+            settlement,
         )
         self._stop = False
         self._fetch_control = FetchControl(log, options.queue_bytes)

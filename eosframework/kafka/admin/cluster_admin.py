@@ -271,6 +271,10 @@ class ClusterAdmin(AdminRequests):
         )[group]
         return group_facts(described)
 
+    def no_membership(self, group: str) -> Any:
+        """Return the membership of a process that is no member, for a group that has none."""
+        return self._reader_of(group, stable=True).consumer_group_metadata()
+
     def committed(
         self, group: str, partitions: Iterable[TopicPartition], *, stable: bool = True
     ) -> list[Position]:

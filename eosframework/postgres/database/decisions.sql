@@ -73,3 +73,7 @@ WHERE application = :application;
 SELECT transactional_id FROM eosframework.decisions
 WHERE application = :application
 ORDER BY transactional_id;
+
+-- name: forget_offsets(application)!
+-- Forget what was decided of each partition.
+DELETE FROM eosframework.decided_offsets WHERE application = :application;

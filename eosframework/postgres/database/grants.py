@@ -51,7 +51,7 @@ SPARK_SINK_GRANTS = (
 DECISION_GRANTS = (
     *_EVERYBODY,
     Grant("TABLE", "decisions", ("SELECT", "INSERT", "UPDATE")),
-    Grant("TABLE", "decided_offsets", ("SELECT", "INSERT", "UPDATE")),
+    Grant("TABLE", "decided_offsets", ("SELECT", "INSERT", "UPDATE", "DELETE")),
 )
 """Privileges of a worker whose outputs and rows are decided together."""
 

@@ -8,6 +8,7 @@ rows. The caller decides how to write them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eosframework.application.context import connect
@@ -134,13 +135,14 @@ def _silent(_: JobState) -> None:
 
 
 def _graph_of(app: str | Topology, suffix: str | None = None) -> Graph:
-    """Return the graph that a job runs.
+    """Return the graph that a job runs: without retries, and all tables are filled at the end.
 
     Raises:
         TopologyError: the topology cannot be loaded, or is inconsistent.
         ConfigurationError: the suffix is invalid in names.
     """
     loaded = load_app(app) if isinstance(app, str) else app.loaded()
+    loaded = replace(loaded, spec=loaded.spec.with_later_tables())
     return without_retries(resolve(loaded if suffix is None else renamed(loaded, suffix)))
 
 

@@ -441,3 +441,16 @@ class TopologySpec(Declared):
 
     streams: dict[str, StreamSpec]
     """Streams by name."""
+
+    def with_later_tables(self) -> TopologySpec:
+        """Return the same application with all tables filled by table writers."""
+
+        def later(sink: AnySink) -> AnySink:
+            is_table = isinstance(sink, TableSpec)
+            return sink.model_copy(update={"commit": "later"}) if is_table else sink
+
+        streams = {
+            name: stream.model_copy(update={"to": tuple(map(later, stream.to))})
+            for name, stream in self.streams.items()
+        }
+        return self.model_copy(update={"streams": streams})

@@ -25,6 +25,10 @@ streams:
 """
 
 
+CHECKED = TOGETHER.replace("steps:", "on_error: POLICY\n    steps:")
+"""The same with a policy, for a table with constraints."""
+
+
 @dataclass(frozen=True)
 class Seen:
     """What independent readers found: numbers of the input, the output topic, and the table.
@@ -47,13 +51,14 @@ class Seen:
 class TogetherWorld(TablesWorld):
     """One application that writes each number, doubled, to a topic and a table."""
 
-    def seen(self, *, left_out: int = 0) -> Seen:
+    def seen(self, *left_out: int) -> Seen:
         """Compare input, outputs and rows.
 
         Args:
-            left_out: numbers below it have no result.
+            left_out: numbers that have no result.
         """
-        expected = Counter(2 * n for n in map(number_in, self.read(self.source)) if n >= left_out)
+        fed = map(number_in, self.read(self.source))
+        expected = Counter(2 * n for n in fed if n not in left_out)
         outputs = Counter(number_in(message) for message in self.read(f"{self.name}.doubled"))
         rows = Counter(n for (n,) in self.see("SELECT n FROM doubled"))
         return Seen(

@@ -242,7 +242,7 @@ OF_THE_FRAMEWORK = [
     for error in vars(errors).values()
     if isinstance(error, type)
     and issubclass(error, (errors.RunError, errors.InstanceFenced, errors.TransactionError))
-    and error not in (errors.DataRejected, errors.RecordFailed)
+    and error not in (errors.DataRejected, errors.RowsRefused, errors.RecordFailed)
 ]
 
 

@@ -113,6 +113,56 @@ class PostgresDecisions:
         made = self._rows.made(rows)
         return lambda: decider.decide(decided, batches, made, within_seconds)
 
+    def known_ids(self) -> list[str]:
+        """Return all ids that were ever taken, sorted.
+
+        Raises:
+            DatabaseUnusable: the database is unavailable, or has no schema yet.
+        """
+        with self._database.session(f"read ids in {self._database.display}") as connection:
+            found = _queries.known_ids(connection, application=self._application)
+            return [id_ for (id_,) in found]
+
+    def forget(self) -> None:
+        """Forget the decisions, which are all in Kafka, and keep their owners from further ones.
+
+        Raises:
+            DatabaseUnusable: they may or may not be forgotten; repeat the call.
+        """
+        doing = f"forget decisions in {self._database.display}"
+        with self._database.session(doing) as connection:
+            _queries.durable(connection)
+            _queries.forget_decisions(connection, application=self._application)
+            commit(connection, doing)
+
+    def set_offsets(self, positions: Sequence[Position]) -> None:
+        """Set the offsets up to which everything counts as decided.
+
+        Raises:
+            DatabaseUnusable: they may or may not be set; repeat the call.
+        """
+        doing = f"set offsets in {self._database.display}"
+        with self._database.session(doing) as connection:
+            _queries.set_offsets(
+                connection,
+                application=self._application,
+                topics=[position.topic for position in positions],
+                partitions=[position.partition for position in positions],
+                next_offsets=[position.offset for position in positions],
+            )
+            commit(connection, doing)
+
+    def forget_offsets(self) -> None:
+        """Forget up to where everything is decided.
+
+        Raises:
+            DatabaseUnusable: it may or may not be forgotten; repeat the call.
+        """
+        doing = f"forget offsets in {self._database.display}"
+        with self._database.session(doing) as connection:
+            _queries.forget_offsets(connection, application=self._application)
+            commit(connection, doing)
+
     def close(self) -> None:
         """Close the connections."""
         for decider in self._deciders.values():
@@ -122,7 +172,7 @@ class PostgresDecisions:
     def _offsets(
         self, connection: Connection, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Return the offsets of partitions; after the ids are taken, nobody else moves them."""
+        """Return the offsets of partitions; no other process moves them once the ids are taken."""
         _queries.add_offsets(
             connection,
             application=self._application,

@@ -1,4 +1,4 @@
-"""What the database has decided for transactional ids."""
+"""The decisions of the database about transactions of workers."""
 
 from __future__ import annotations
 

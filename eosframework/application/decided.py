@@ -1,0 +1,97 @@
+"""The decisions of a database, before an offline change of positions moves past them.
+
+An offline change has no members, and has fenced all ids (F1 to F3). Then a decision that Kafka
+lacks is produced again (V6 of `engine/worker/settlement`), and all decisions are forgotten: a taker
+would compare them with positions that were set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eosframework.application.context import ApplicationContext
+from eosframework.engine.worker.settlement import Settlement
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from eosframework.kafka.worker_clients import producers
+from eosframework.records import Position, TopicPartition
+from eosframework.transactions.producing import fence
+
+
+@dataclass(frozen=True, slots=True)
+class _EmptyGroup:
+    """A group without members, as a settlement needs it."""
+
+    name: str
+    admin: ClusterAdmin
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:
+        """Return the stable committed positions."""
+        return self.admin.committed(self.name, partitions)
+
+    def membership(self) -> Any:
+        """Return the membership under which offsets of a group without members are accepted."""
+        return self.admin.no_membership(self.name)
+
+
+def settle_decisions(context: ApplicationContext) -> None:
+    """Produce again what Kafka lacks of the decisions of a stopped application; forget them.
+
+    Raises:
+        DatabaseUnusable: the database is unavailable, or has no schema yet.
+        TransactionError: a decision could not be committed.
+    """
+    if not context.graph.together:
+        return
+    # Import the database driver only for tables.
+    from eosframework.application.composition.table_writer import decisions
+
+    graph, settings = context.graph, context.settings
+    database = decisions(graph, settings)
+    ids = database.known_ids()
+    outputs = producers(settings)
+    try:
+        fence(outputs, ids)
+        group = _EmptyGroup(graph.application, context.admin)
+        Settlement(database, outputs, group).settle_others(ids)
+    finally:
+        outputs.stop()
+    database.forget()
+
+
+def set_decided_offsets(context: ApplicationContext, positions: Sequence[Position]) -> None:
+    """Let the database decide from positions on; an offset of None forgets a partition.
+
+    Raises:
+        DatabaseUnusable: they may or may not be set; repeat the call.
+    """
+    if not context.graph.together:
+        return
+    # Import the database driver only for tables.
+    from eosframework.application.composition.table_writer import decisions
+
+    writing = {
+        source.topic
+        for part in context.graph.sub_topologies
+        if part.together
+        for source in part.sources
+    }
+    kept = [position for position in positions if position.topic in writing]
+    decisions(context.graph, context.settings).set_offsets(kept)
+
+
+def forget_decided(context: ApplicationContext) -> None:
+    """Let the database decide from the begin on, for an application that is reset and fenced.
+
+    Raises:
+        DatabaseUnusable: the decisions may or may not be forgotten; repeat the call.
+    """
+    if not context.graph.together:
+        return
+    # Import the database driver only for tables.
+    from eosframework.application.composition.table_writer import decisions
+
+    database = decisions(context.graph, context.settings)
+    database.forget()
+    database.forget_offsets()
