@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError, RunError, UserError
-from eosframework.kafka.client.properties import unreachable
+from eosframework.kafka.client.unanswered import resolve_failure, unreachable
 from eosframework.kafka.inspect.configuration import client_configuration
 from eosframework.kafka.inspect.vendor import (
     admin,
@@ -23,6 +23,7 @@ from eosframework.kafka.inspect.vendor import (
     selector,
     structs,
 )
+from eosframework.process.client_log import BOOTSTRAP
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
 
@@ -44,6 +45,11 @@ _PASSING = (errors.RetriableError, errors.UnknownBrokerIdError)
 """Transient errors: brokers learn of a broker that left or joined at different times."""
 
 _FAILED_CONNECTION = re.compile(r"Bootstrap connection to \S+ failed: (.+?)(?: \(backoff .*)?$")
+
+_FAILED_LOOKUP = re.compile(
+    r"DNS lookup failed for (?P<address>\S+:\d+), .*?gaierror\(-?\d+, '(?P<reason>[^']*)'\)"
+)
+_LOST_CONNECTION = re.compile(r"node_id=(\d+) .*Connection lost: .*DNS Resolution failure")
 
 _LOG = logging.getLogger("kafka")
 _LOG.addHandler(logging.NullHandler())
@@ -111,6 +117,7 @@ class Wire:
             RunError: the brokers answered with another error.
         """
         deadline = time.monotonic() + self._deadline_seconds
+        self._complaint.unresolved = ""
         while True:
             try:
                 return function()
@@ -122,6 +129,9 @@ class Wire:
                 raise self._unreachable(error) from error
             except _PASSING as error:
                 if time.monotonic() + PAUSE_SECONDS > deadline:
+                    if failure := self._complaint.unresolved:
+                        servers = self._settings.bootstrap_servers
+                        raise unreachable(servers, self._deadline_seconds, failure) from error
                     raise ClusterUnreachable(
                         f"{what}: no answer within {self._deadline_seconds:g} s "
                         f"({type(error).__name__}); are all brokers up?"
@@ -238,11 +248,9 @@ class Wire:
                 f"the brokers at {servers} cannot be reached with these kafka.properties: {error}; "
                 f"correct them"
             )
-        reason = f" (last error: {self._complaint.text})" if self._complaint.text else ""
         refused = isinstance(error, _REFUSED) or self._complaint.is_a_refusal()
-        if refused:
-            reason = reason or f" ({error})"
-        return unreachable(servers, self._deadline_seconds, reason, refused=refused)
+        failure = self._complaint.text or (str(error) if refused else "")
+        return unreachable(servers, self._deadline_seconds, failure, refused=refused)
 
 
 class _Client(admin.KafkaAdminClient):
@@ -302,15 +310,29 @@ class _ClosedSocket(inet.KafkaNetSocket):
 
 
 class _LastComplaint(logging.Handler):
-    """Keeps the reason of the last failed connection, which kafka-python only logs."""
+    """Keeps the reason of the last failed connection, which kafka-python only logs.
+
+    Attributes:
+        text: the reason of the last failed connection to a bootstrap server.
+        unresolved: a broker's address without a host, in librdkafka's form; logged in two records.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.text = ""
+        self.text = self.unresolved = ""
+        self._failed_lookup: re.Match[str] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        if found := _FAILED_CONNECTION.search(record.getMessage()):
+        message = record.getMessage()
+        lookup = self._failed_lookup
+        if found := _FAILED_CONNECTION.search(message):
             self.text = found[1]
+            if lookup and "DNS" in self.text:
+                self.text = resolve_failure(lookup["address"], BOOTSTRAP, lookup["reason"])
+        elif found := _FAILED_LOOKUP.search(message):
+            self._failed_lookup = found
+        elif (found := _LOST_CONNECTION.search(message)) and lookup:
+            self.unresolved = resolve_failure(lookup["address"], found[1], lookup["reason"])
 
     def is_a_refusal(self) -> bool:
         return any(sign in self.text for sign in ("SSL", "Sasl", "Authentication", "Handshake"))
