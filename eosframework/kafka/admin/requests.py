@@ -343,7 +343,8 @@ def _denied(kind: str, about: object) -> AccessDenied:
         needed = f"Describe on {what}"
     return AccessDenied(
         f"{what} may not be described by this principal; grant {needed} "
-        f"(`eosframework plan APP --acls`, run by a principal that may, lists every ACL a worker needs)",
+        f"(`eosframework plan APP --acls`, run by a principal that may, lists every ACL that a "
+        f"worker needs)",
         kind,
         name,
     )

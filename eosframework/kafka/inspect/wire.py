@@ -28,6 +28,10 @@ from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
 
 Answer = TypeVar("Answer")
+Key = TypeVar("Key")
+
+MOST_NAMED = 3
+"""Most topics that a message names."""
 
 SHARE = 0.6
 """Fraction of the request timeout for each call: a command makes several, and must fail within that
@@ -140,6 +144,36 @@ class Wire:
             except errors.KafkaError as error:
                 raise RunError(f"{what} failed: {type(error).__name__} ({error})") from error
 
+    def call_for_existing(
+        self,
+        what: str,
+        needs: str,
+        partitions: Collection[TopicPartition],
+        function: Callable[[Collection[TopicPartition]], Mapping[Key, Answer]],
+    ) -> Mapping[Key, Answer]:
+        """Call `function` for partitions, without those of topics that are deleted meanwhile.
+
+        Args:
+            what: the step without its object, for messages: "asking for the offsets of".
+            needs: as for `call`.
+            partitions: of any topics.
+            function: as for `call`.
+        """
+        left = set(partitions)
+
+        def ask() -> Mapping[Key, Answer]:
+            try:
+                return function(left) if left else {}
+            except errors.UnknownTopicOrPartitionError:
+                left.intersection_update(self.leaders({partition.topic for partition in left}))
+                raise
+
+        topics = sorted({partition.topic for partition in partitions})
+        named = ", ".join(topics[:MOST_NAMED])
+        more = len(topics) - MOST_NAMED
+        rest = f" and {more} other topics" if more > 0 else ""
+        return self.call(f"{what} {named}{rest}", needs, ask)
+
     def send(self, request: Any, broker_id: int | None = None) -> Any:
         """Return a broker's answer to one request; raises kafka-python's errors."""
         return self._client.ask(request, broker_id)
@@ -190,7 +224,7 @@ class Wire:
         )
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the high watermark of each partition."""
+        """Return the high watermark of each partition; none of a topic that was just deleted."""
         return self._offsets(
             dict.fromkeys(partitions, consumer_protocol.OffsetSpec.LATEST), stable=False
         )
@@ -198,7 +232,7 @@ class Wire:
     def last_stable_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Return the last stable offset of each partition."""
+        """Return the last stable offset of each partition, as `high_watermarks`."""
         return self._offsets(
             dict.fromkeys(partitions, consumer_protocol.OffsetSpec.LATEST), stable=True
         )
@@ -214,12 +248,12 @@ class Wire:
             return {}
         levels = consumer_protocol.IsolationLevel
         level = levels.READ_COMMITTED if stable else levels.READ_UNCOMMITTED
-        topics = sorted({partition.topic for partition in specs})
-        answers: Any = self.call(
-            f"asking for the offsets of {', '.join(topics)}",
+        answers: Mapping[Any, Any] = self.call_for_existing(
+            "asking for the offsets of",
             "Describe on these topics",
-            lambda: self._client.list_partition_offsets(
-                {structs.TopicPartition(*partition): spec for partition, spec in specs.items()},
+            specs.keys(),
+            lambda existing: self._client.list_partition_offsets(
+                {structs.TopicPartition(*each): specs[each] for each in existing},
                 isolation_level=level,
             ),
         )

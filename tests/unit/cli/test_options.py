@@ -8,6 +8,7 @@ import pytest
 
 from eosframework.cli import main
 from eosframework.cli.options import SettingsOptions, confirmed
+from eosframework.config import LogFormat
 from eosframework.errors import ConfigurationError
 
 
@@ -45,12 +46,21 @@ def test_the_flag_for_brokers_overrides_every_other_source(
 ) -> None:
     monkeypatch.setenv("EOS_KAFKA__BOOTSTRAP_SERVERS", "environment:1")
     assigned = ["kafka.bootstrap_servers=assigned:1", "worker.instance=w"]
-    options = SettingsOptions(None, assigned, "[::1]:9092,flag:1")
+    options = SettingsOptions(None, assigned, "[::1]:9092,flag:1", None)
     assert options.load().kafka.bootstrap_servers == "[::1]:9092,flag:1"
     assert options.load().worker.instance == "w"
-    assert SettingsOptions(None, assigned, None).load().kafka.bootstrap_servers == "assigned:1"
+    assert (
+        SettingsOptions(None, assigned, None, None).load().kafka.bootstrap_servers == "assigned:1"
+    )
     with pytest.raises(ConfigurationError, match="--bootstrap-server is empty; expected HOST:PORT"):
-        SettingsOptions(None, None, " ").load()
+        SettingsOptions(None, None, " ", None).load()
+
+
+def test_the_form_of_log_events_has_an_option_at_every_command() -> None:
+    options = SettingsOptions(None, ["log.format=json"], None, "console")
+    assert options.load().log.format is LogFormat.CONSOLE
+    with pytest.raises(ConfigurationError, match="log.format"):
+        SettingsOptions(None, None, None, "pretty").load()
 
 
 @pytest.mark.parametrize(
