@@ -84,7 +84,7 @@ def append_time(snapshot: Snapshot) -> Iterator[Observation]:
 
 def _partitions(topic: InternalTopic, found: TopicDescription) -> Iterator[Observation]:
     if topic.partitions and found.partitions != topic.partitions:
-        fix = "docs/howto/growing-partitions.md"
+        fix = "eosframework explain page growing-partitions"
         if found.partitions < topic.partitions:
             fix = f"eosframework apply APP, if nothing was processed yet; otherwise {fix}"
         yield Observation(
@@ -122,7 +122,7 @@ def ownership(snapshot: Snapshot) -> Iterator[Observation]:
     try:
         refuse_lost_ownership(facts.control, found.topic_id if found.exists else None, name)
     except StartRefused as error:
-        fix = "see docs/howto/producers.md; then eosframework apply APP"
+        fix = "eosframework explain page producers; then eosframework apply APP"
         yield Observation(f"application {snapshot.graph.application}", str(error), fix=fix)
         return
     if found.partitions != 1:

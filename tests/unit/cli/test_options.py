@@ -59,7 +59,7 @@ def test_the_flag_for_brokers_overrides_every_other_source(
 def test_the_form_of_log_events_has_an_option_at_every_command() -> None:
     options = SettingsOptions(None, ["log.format=json"], None, "console")
     assert options.load().log.format is LogFormat.CONSOLE
-    with pytest.raises(ConfigurationError, match="log.format"):
+    with pytest.raises(ConfigurationError, match=r"log\.format"):
         SettingsOptions(None, None, None, "pretty").load()
 
 
