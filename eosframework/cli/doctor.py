@@ -88,7 +88,7 @@ def blocks(findings: Iterable[Finding]) -> list[list[Finding]]:
 
 
 def _lines(block: Sequence[Finding]) -> list[str]:
-    """Return the lines of findings that are told together; only texts are broken."""
+    """Return the lines of findings that are printed together; only texts are broken."""
     import shutil
     import textwrap
 

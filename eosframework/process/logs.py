@@ -127,7 +127,7 @@ _AT_THE_END = ("instance", "transactional_id")
 
 
 def _for_a_person(_logger: Any, _name: str, event: structlog.typing.EventDict) -> Any:
-    """Leave out fields that a person does not read, and put ids behind the others."""
+    """Leave out fields that a person does not read, and put ids after the others."""
     for name in _SAME_IN_ALL:
         event.pop(name, None)
     if event.get("level") in ("debug", "info"):
