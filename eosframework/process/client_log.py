@@ -18,15 +18,21 @@ BOOTSTRAP = "bootstrap"
 """Stands for the number of a broker that was connected to by its address in the settings."""
 
 _CONNECTION = re.compile(
-    r"(?:^|\s|/)(?P<address>[^\s/]+:\d+)/(?P<broker>\d+|bootstrap): "
+    r"(?:(?:^|\s|/)(?P<address>[^\s/]+:\d+)/(?P<broker>\d+|bootstrap)"
+    r"|(?P<coordinator>Txn|Group)Coordinator: (?P<its_address>[^\s/]+:\d+)): "
     r"(?P<reason>.*?)(?: \(after .*)?$",
     re.DOTALL,
 )
+COORDINATOR = "coordinator"
+"""Stands for the number of a broker that is connected to as a coordinator."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedConnection:
-    """A connection that failed, as librdkafka writes it: `HOST:PORT/BROKER: REASON`."""
+    """A connection that failed, as librdkafka writes it: `HOST:PORT/BROKER: REASON`.
+
+    That of a coordinator is `TxnCoordinator: HOST:PORT: REASON`.
+    """
 
     address: str
     broker: str
@@ -36,7 +42,11 @@ class FailedConnection:
     def parse(cls, text: str) -> FailedConnection | None:
         """Return the connection that a text of librdkafka is about; None: of none."""
         found = _CONNECTION.search(text)
-        return None if found is None else cls(found["address"], found["broker"], found["reason"])
+        if found is None:
+            return None
+        if found["coordinator"]:
+            return cls(found["its_address"], COORDINATOR, found["reason"])
+        return cls(found["address"], found["broker"], found["reason"])
 
     def __str__(self) -> str:
         return f"{self.address}/{self.broker}: {self.reason}"

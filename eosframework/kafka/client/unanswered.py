@@ -7,7 +7,7 @@ import re
 from confluent_kafka import KafkaError
 
 from eosframework.errors import ClusterUnreachable, ConnectionRefused
-from eosframework.process.client_log import BOOTSTRAP, FailedConnection
+from eosframework.process.client_log import BOOTSTRAP, COORDINATOR, FailedConnection
 
 UNANSWERED = {
     KafkaError._TRANSPORT,  # noqa: SLF001
@@ -61,19 +61,20 @@ def unreachable(
 def _named_by_a_broker(
     servers: str, failed: FailedConnection, unresolved: re.Match[str] | None
 ) -> str:
+    broker = "the coordinator" if failed.broker == COORDINATOR else f"broker {failed.broker}"
     problem = (
-        f"cannot be connected to ({failed.reason}). Start broker {failed.broker}, or correct its "
+        f"cannot be connected to ({failed.reason}). Start {broker}, or correct its "
         f"advertised.listeners to an address that this machine reaches"
     )
     if unresolved is not None:
         problem = (
             f"does not resolve on this machine ({unresolved['reason']}). Correct "
-            f"advertised.listeners of broker {failed.broker}, or make the name known here (DNS, "
+            f"advertised.listeners of {broker}, or make the name known here (DNS, "
             f"/etc/hosts)"
         )
     return (
-        f"a broker at {servers} answered, and named {failed.address} as the address of broker "
-        f"{failed.broker}, which {problem}"
+        f"a broker at {servers} answered, and named {failed.address} as the address of {broker}, "
+        f"which {problem}"
     )
 
 

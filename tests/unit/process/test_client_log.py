@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import logging
 
-from eosframework.process.client_log import CLIENT_LOGGER, Repetitions, name_failed_connection
+from eosframework.process.client_log import (
+    CLIENT_LOGGER,
+    COORDINATOR,
+    FailedConnection,
+    Repetitions,
+    name_failed_connection,
+)
 
 REFUSED = "Connect to ipv4#127.0.0.1:9092 failed: Connection refused"
 
@@ -24,6 +30,18 @@ def test_fifty_clients_of_one_broker_are_one_event_and_another_broker_is_another
     ]
     assert passed == [True] + [False] * 49
     assert limited.filter(failed(1, "kafka-2:9092/8"))
+
+
+def test_the_connections_of_many_producers_to_their_coordinator_are_of_the_same_kind() -> None:
+    limited = Repetitions()
+    assert limited.filter(failed(1, "kafka:9092/7"))
+    text = (
+        f"FAIL [rdkafka#producer-2] [thrd:TxnCoordinator]: TxnCoordinator: kafka:9092: {REFUSED} "
+        f"(after 1012ms in state CONNECT)"
+    )
+    record = logging.LogRecord(CLIENT_LOGGER, logging.ERROR, "", 0, text, None, None)
+    assert not limited.filter(record)
+    assert FailedConnection.parse(text) == FailedConnection("kafka:9092", COORDINATOR, REFUSED)
 
 
 def test_a_failed_connection_is_an_event_with_fields() -> None:
