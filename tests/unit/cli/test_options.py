@@ -7,7 +7,7 @@ import io
 import pytest
 
 from eosframework.cli import main
-from eosframework.cli.options import SettingsOptions, confirmed
+from eosframework.cli.options import SettingsOptions, confirmed, parse_assignments
 from eosframework.config import LogFormat
 from eosframework.errors import ConfigurationError
 
@@ -154,3 +154,11 @@ def test_shells_can_complete_commands(
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", words)
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
     assert "errors" in run(capsys)[1]
+
+
+def test_a_setting_of_a_topic_that_is_no_assignment_names_its_option() -> None:
+    assert parse_assignments(["cleanup.policy=compact"], example="a=b", option="--setting") == {
+        "cleanup.policy": "compact"
+    }
+    with pytest.raises(ConfigurationError, match="--setting 'compact' is not KEY=VALUE"):
+        parse_assignments(["compact"], example="a=b", option="--setting")
