@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer.main
 
+from eosframework import cli
 from eosframework.cli import main
 from eosframework.cli.options import SettingsOptions, confirmed, parse_assignments
 from eosframework.config import LogFormat
@@ -162,3 +166,28 @@ def test_a_setting_of_a_topic_that_is_no_assignment_names_its_option() -> None:
     }
     with pytest.raises(ConfigurationError, match="--setting 'compact' is not KEY=VALUE"):
         parse_assignments(["compact"], example="a=b", option="--setting")
+
+
+def commands_of(command: Any, name: str = "eosframework") -> Iterator[tuple[str, Any]]:
+    under = getattr(command, "commands", {})
+    if not under:
+        yield name, command
+    for part, each in under.items():
+        yield from commands_of(each, f"{name} {part}")
+
+
+def test_an_option_means_the_same_at_every_command() -> None:
+    """But for `--markdown`, which is hidden, and options of one command alone."""
+    cli._register([])
+    shared = ("--yes", "--dry-run", "--json", "--config", "--bootstrap-server", "--log-format")
+    meanings: dict[str, set[str | None]] = {}
+    for name, command in commands_of(typer.main.get_command(cli.app)):
+        options = {option: p for p in command.params for option in getattr(p, "opts", ())}
+        for option in shared:
+            if option in options:
+                meanings.setdefault(option, set()).add(options[option].help)
+        if "--dry-run" in options:
+            assert "--yes" in options, name
+        if "--config" in options:
+            assert {"--set", "--bootstrap-server", "--log-format"} <= options.keys(), name
+    assert {option: len(texts) for option, texts in meanings.items()} == dict.fromkeys(shared, 1)
