@@ -14,11 +14,7 @@ from typing import Any, TextIO, cast
 import structlog
 
 from eosframework.config import LogFormat, LogSettings
-from eosframework.process.client_log import (
-    CLIENT_LOGGER,
-    Repetitions,
-    name_failed_connection,
-)
+from eosframework.process.client_log import CLIENT_LOGGER, Repetitions, name_failed_connection
 from eosframework.process.terminal import printable, unescaped
 
 
