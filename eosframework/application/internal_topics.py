@@ -126,8 +126,8 @@ def refuse_unfit_size(topic: InternalTopic, found: TopicDescription) -> None:
             f"{topic.role} topic {topic.name!r} has {found.partitions} partitions, and there are "
             f"{topic.partitions} tasks that need one each: the sources have another number of "
             f"partitions than when it was made. Where nothing was processed yet, `eosframework "
-            f"apply APP` adds the partitions; else docs/howto/growing-partitions.md shows the way "
-            f"through: another application name, and a backfill"
+            f"apply APP` adds the partitions; else `eosframework explain page growing-partitions` "
+            f"shows the way through: another application name, and a backfill"
         )
 
 

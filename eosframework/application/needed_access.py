@@ -266,5 +266,5 @@ def naming_needed_access(needed: Sequence[Access]) -> Generator[None]:
 def _grant(operations: str, access: Access) -> str:
     return (
         f"grant {operations} on {access.kind} {access.name} "
-        f"(`eosframework plan APP` lists every ACL a worker needs)"
+        f"(`eosframework plan APP --acls` lists every ACL a worker needs)"
     )

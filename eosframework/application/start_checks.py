@@ -504,7 +504,7 @@ def refuse_changed_topics(graph: Graph, facts: Facts) -> None:
                 f"partitions, so order per key is lost where the old ones still hold unread "
                 f"records. To accept that, stop all workers and run: "
                 f"eosframework positions set APP {topic}=committed; "
-                f"docs/howto/growing-partitions.md says how to keep the order"
+                f"`eosframework explain page growing-partitions` says how to keep the order"
             )
 
 

@@ -41,7 +41,7 @@ CONFIRM_SECONDS = 0.5
 
 RETRY_SECONDS = 1.0
 
-PAGE = "docs/howto/growing-partitions.md"
+PAGE = "`eosframework explain page growing-partitions`"
 
 
 class Cluster(Protocol):

@@ -131,11 +131,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def exit_code_of(work: Callable[[], object]) -> int:
-    """Run `work` in a child process; report its error as `main` does and return its exit code."""
+    """Run `work` in a child process; report its error as `main` does and return its exit code.
+
+    A supervisor gets the error, too: other children write to the same stderr after this one.
+    """
     try:
         work()
     except EosError as error:
+        from eosframework.process.progress import report_error
+
         _report(f"error: {error}")
+        report_error(str(error))
         return error.exit_code
     return 0
 

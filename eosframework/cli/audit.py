@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +11,7 @@ from eosframework.cli import app
 from eosframework.cli.options import JsonOption, SettingsOptions, SuffixOption, with_settings
 from eosframework.cli.stdout import print_report
 from eosframework.errors import ConfigurationError
-from eosframework.process.terminal import unescaped
+from eosframework.process.steps import step_line
 
 if TYPE_CHECKING:
     from eosframework.operations.audit import Detail, Verdict
@@ -130,7 +127,7 @@ def _of_topology(
     settings = options.load()
     loaded = load_app(application)
     graph = resolve(loaded if suffix is None else renamed(loaded, suffix))
-    with _progress() as show:
+    with step_line() as show:
         verdict = audit_topology(graph, settings, show, scope=scope, proof=Proof(by))
     return graph.application, verdict
 
@@ -139,7 +136,7 @@ def _of_sinks(options: SettingsOptions, application: str) -> Verdict:
     from eosframework.operations.audit.sink_audit import audit_sinks
 
     settings = options.load()
-    with _progress() as show:
+    with step_line() as show:
         return audit_sinks(application, settings.kafka, show)
 
 
@@ -210,19 +207,3 @@ def _first_of_each_kind(details: tuple[Detail, ...]) -> list[Detail]:
         if len(of_kind) < DETAILS_SHOWN:
             of_kind.append(detail)
     return [detail for of_kind in shown.values() for detail in of_kind]
-
-
-@contextmanager
-def _progress() -> Generator[Callable[[str, int], None]]:
-    """Show a progress line on a terminal."""
-    stream = unescaped(sys.stderr) if sys.stderr.isatty() else None
-
-    def write(text: str) -> None:
-        if stream is not None:
-            stream.write(f"\r\x1b[K{text}")
-            stream.flush()
-
-    try:
-        yield lambda what, done: write(f"{what} {done:,} records" if done else what)
-    finally:
-        write("")

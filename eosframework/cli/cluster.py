@@ -34,6 +34,19 @@ def open_application(
     return connect_to(app_name, options.load(), suffix)
 
 
+def application_named(app_name: str) -> str:
+    """Return an application's name, given its topology or the name itself.
+
+    Raises:
+        UserError: the topology cannot be used.
+    """
+    if ":" not in app_name and not app_name.endswith((".py", ".yaml", ".yml")):
+        return app_name
+    from eosframework.application.composition.worker import load
+
+    return load(app_name).application
+
+
 def plan_tables_of(opened: ApplicationContext) -> TablesPlan | None:
     """Plan the application's tables; None if its topology has no table sink.
 

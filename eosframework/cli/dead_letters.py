@@ -19,6 +19,7 @@ from eosframework.cli.options import (
 )
 from eosframework.cli.stdout import print_json, print_report
 from eosframework.process.interrupts import note_remains
+from eosframework.process.steps import step_line
 
 if TYPE_CHECKING:
     from eosframework.application.context import ApplicationContext
@@ -168,7 +169,16 @@ def replay(
         opened.control_topic.ensure()
         application = opened.graph.application
         note_remains("replayed records are marked; run the same command again to replay the rest")
-        done = send(application, opened.settings, opened.admin, letters, choice, routes).total
+        with step_line() as show:
+            done = send(
+                application,
+                opened.settings,
+                opened.admin,
+                letters,
+                choice,
+                routes,
+                lambda sent: show("replay", sent, found.total),
+            ).total
     print_report(
         found.as_data(opened.graph.application, done, dry_run=dry_run),
         "\n".join(found.lines(done, dry_run=dry_run)),

@@ -13,7 +13,9 @@ from eosframework.cli.stdout import print_json
 from eosframework.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from eosframework.operations.doctor import Report
+    from collections.abc import Iterable, Sequence
+
+    from eosframework.operations.doctor import Finding, Report
 
 
 @app.command()
@@ -55,30 +57,64 @@ def doctor(
     return 0 if report.healthy else 1
 
 
+SHOWN = 3
+"""Most objects, and most fixes, that a block lists; `--json` has all."""
+
+_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
+
+
 def _print(report: Report, application: str) -> None:
-    import shutil
-
-    from rich import box
-    from rich.table import Table
-
     from eosframework.operations.doctor import CHECKS, Severity
     from eosframework.process.progress import TerminalConsole
 
-    table = Table(box=box.SIMPLE, show_lines=True)
-    table.add_column("")
-    table.add_column("found", ratio=2)
-    table.add_column("expected, and how to fix it", ratio=3)
-    for finding in report.findings:
-        fix = finding.fix.replace(" APP", f" {application}")
-        table.add_row(
-            f"{finding.severity}\n{finding.check}",
-            f"{finding.about}: {finding.found}",
-            f"{finding.expected}\n{finding.why}\n-> {fix}",
-        )
-    width = max(shutil.get_terminal_size().columns, 120)
-    TerminalConsole(width=width, highlight=False, markup=False).print(table)
+    console = TerminalConsole(highlight=False, markup=False, soft_wrap=True)
+    for block in blocks(report.findings):
+        severity, check = block[0].severity, block[0].check
+        console.print(f"{severity}: {check}", style=_STYLES[severity])
+        for line in _lines(block):
+            console.print(line.replace(" APP", f" {application}"))
+        console.print()
     counts = ", ".join(f"{report.count(severity)} {severity}s" for severity in Severity)
     typer.echo(f"{report.application}: {len(CHECKS)} checks, {counts}")
+
+
+def blocks(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Return findings of one check with the same consequence together, in their order."""
+    together: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in findings:
+        alike = (finding.severity, finding.check, finding.expected, finding.why)
+        together.setdefault(alike, []).append(finding)
+    return list(together.values())
+
+
+def _lines(block: Sequence[Finding]) -> list[str]:
+    """Return the lines of findings that are printed together; only texts are broken."""
+    import shutil
+    import textwrap
+
+    width = max(shutil.get_terminal_size().columns - 1, 80)
+    objects = [f"{finding.about}: {finding.found}" for finding in block]
+    texts = [*_first(objects, "object"), f"expected: {block[0].expected}", block[0].why]
+    fixes = dict.fromkeys(finding.fix for finding in block)
+    # Names have hyphens, and are copied.
+    broken = textwrap.TextWrapper(
+        width,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return [
+        *map(broken.fill, texts),
+        *(f"  -> {fix}" for fix in _first(list(fixes), "command")),
+    ]
+
+
+def _first(texts: list[str], kind: str) -> list[str]:
+    if len(texts) <= SHOWN + 1:
+        return texts
+    rest = len(texts) - SHOWN
+    return [*texts[:SHOWN], f"and {rest} {kind}s like these; --json prints them all"]
 
 
 def markdown() -> str:

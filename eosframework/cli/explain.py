@@ -1,4 +1,4 @@
-"""`eosframework explain`: reference tables that need no topology and no server."""
+"""`eosframework explain`: the documentation, which needs no topology and no server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from eosframework.cli.stdout import print_json
 if TYPE_CHECKING:
     from eosframework.application.monitoring.metrics.catalogue import Metric
 
-commands = group("explain", "Print reference tables of errors, metrics and settings.")
+commands = group(
+    "explain", "Print pages of the documentation, and tables of errors, metrics and settings."
+)
 
 _PROCESSES = {"transforms": "T", "tables": "P", "relay": "R"}
 
@@ -41,6 +43,22 @@ def errors(
     from eosframework.cli.explain_errors import explain
 
     explain(code, as_json=as_json, as_markdown=as_markdown)
+
+
+@commands.command("page", epilog="Example: eosframework explain page dead-letters")
+def page_(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="PAGE", help="One page. Default: list all.", show_default=False),
+    ] = None,
+) -> None:
+    """Print a page of the documentation of this version."""
+    from eosframework.cli.explain_pages import print_list, print_page
+
+    if name is None:
+        print_list()
+    else:
+        print_page(name)
 
 
 @commands.command(epilog="`eosframework plan APP` lists the changes of one application.")

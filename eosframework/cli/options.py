@@ -55,6 +55,14 @@ _SETTINGS_OPTIONS = {
             "kafka.bootstrap_servers.",
         ),
     ],
+    "log_format": Annotated[
+        str | None,
+        typer.Option(
+            "--log-format",
+            metavar="auto|console|json",
+            help="Form of log events. Overrides log.format.",
+        ),
+    ],
 }
 """The options of every command that reads settings, by the name of their parameter."""
 
@@ -91,6 +99,10 @@ SparkOption = Annotated[
     ),
 ]
 
+AclsOption = Annotated[
+    bool, typer.Option("--acls", help="Print the ACLs, which a cluster with an authorizer needs.")
+]
+
 PrincipalOption = Annotated[
     str | None,
     typer.Option(
@@ -118,9 +130,10 @@ class SettingsOptions:
     config: Path | None
     assignments: list[str] | None
     bootstrap_server: str | None
+    log_format: str | None
 
     def load(self) -> Settings:
-        """Return the settings; `--bootstrap-server` overrides every other source.
+        """Return the settings; an option of its own overrides every other source.
 
         Raises:
             ConfigurationError: names the setting, its value and the values that are allowed.
@@ -132,6 +145,8 @@ class SettingsOptions:
             if not self.bootstrap_server.strip():
                 raise ConfigurationError("--bootstrap-server is empty; expected HOST:PORT")
             assignments.append(f"kafka.bootstrap_servers={self.bootstrap_server}")
+        if self.log_format is not None:
+            assignments.append(f"log.format={self.log_format}")
         return load_settings(self.config, assignments)
 
 
@@ -158,8 +173,10 @@ def with_settings(command: Callable[..., _R]) -> Callable[..., _R]:
     return run
 
 
-def parse_assignments(assignments: list[str], *, example: str) -> dict[str, str]:
-    """Return the KEY=VALUE options of an embedded server as its properties.
+def parse_assignments(
+    assignments: list[str], *, example: str, option: str = "--set"
+) -> dict[str, str]:
+    """Return KEY=VALUE options, which set properties of a server or of a topic.
 
     Raises:
         ConfigurationError: one of them is not KEY=VALUE.
@@ -169,7 +186,7 @@ def parse_assignments(assignments: list[str], *, example: str) -> dict[str, str]
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip():
             raise ConfigurationError(
-                f"--set {assignment!r} is not KEY=VALUE, for example {example}"
+                f"{option} {assignment!r} is not KEY=VALUE, for example {example}"
             )
         properties[name.strip()] = value
     return properties

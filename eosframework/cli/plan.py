@@ -16,6 +16,7 @@ from eosframework.cli.cluster import (
     print_access,
 )
 from eosframework.cli.options import (
+    AclsOption,
     AppArgument,
     JsonOption,
     PrincipalOption,
@@ -125,10 +126,11 @@ def plan(
     options: SettingsOptions,
     app_name: AppArgument,
     suffix: SuffixOption = None,
+    acls: AclsOption = False,
     principal: PrincipalOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Print the topics, ids, ACLs and tables of an application.
+    """Print the topics, ids and tables of an application, and with --acls its ACLs.
 
     Also prints the schemas of its topics, and the changes of the topology since the last start of a
     worker with the steps that they need. Changes nothing. Exits with 1 if a worker would not start.
@@ -163,11 +165,15 @@ def plan(
     else:
         typer.echo(f"  {len(ids)} producers{f': {ids[0]} to {ids[-1]}' if ids else ''}")
     typer.echo(f"  consumer group {planned.consumer_group}")
-    print_access(planned.access, opened.settings, principal)
-    if planned.access_to_apply:
-        typer.echo("  ACLs that `apply` needs in addition:")
-    for access in planned.access_to_apply:
-        typer.echo(f"    {access}")
+    if acls or principal is not None:
+        print_access(planned.access, opened.settings, principal)
+        if planned.access_to_apply:
+            typer.echo("  ACLs that `apply` needs in addition:")
+        for access in planned.access_to_apply:
+            typer.echo(f"    {access}")
+    else:
+        count = len(planned.access) + len(planned.access_to_apply)
+        typer.echo(f"  {count} ACLs if the cluster has an authorizer; --acls prints them")
     if tables is not None:
         _print_tables(tables)
     _print_schemas(schemas)

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import app
-from eosframework.cli.options import JsonOption, PrincipalOption, SettingsOptions, with_settings
-from eosframework.cli.stdout import print_json, print_report
+from eosframework.cli.options import (
+    DryRunOption,
+    JsonOption,
+    PrincipalOption,
+    SettingsOptions,
+    YesOption,
+    confirmed,
+    with_settings,
+)
+from eosframework.cli.stdout import print_json
 from eosframework.process.interrupts import note_remains
 from eosframework.process.signals import exit_on_signals
 
@@ -84,9 +92,8 @@ def plan(
 @with_settings
 def reconcile(
     options: SettingsOptions,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Send the missing messages and set the position.")
-    ] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     uncertain: Annotated[
         str | None,
         typer.Option(
@@ -97,9 +104,10 @@ def reconcile(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the outbox with Kafka after a restore.
+    """Send what the outbox has and Kafka lacks, after a restore.
 
-    Run it after the database was restored to an earlier state. Changes nothing without --yes.
+    Run it after the database was restored to an earlier state. Shows the messages and asks, then
+    sends them and sets the relay's position.
     """
     from eosframework.application.composition.outbox_relay import reconciler
     from eosframework.errors import ConfigurationError
@@ -112,24 +120,25 @@ def reconcile(
     with reconciler(settings) as opened:
         comparison = opened.compare()
         notes = opened.notes()
-        if yes:
+        typer.echo(_text(settings.outbox.name, comparison, notes), err=as_json)
+        settled = not dry_run and (yes or confirmed())
+        if settled and comparison.uncertain and uncertain is None:
+            raise ConfigurationError(
+                f"{sum(comparison.uncertain.values())} messages may have been sent and removed "
+                f"from their topic since, so nothing was changed; decide with --uncertain send or "
+                f"--uncertain skip"
+            )
+        if settled:
             note_remains(
                 "some messages may be sent; run the same command again, it finds them in Kafka"
             )
-        settled = yes and (not comparison.uncertain or uncertain is not None)
-        if settled:
             comparison = opened.settle(uncertain=uncertain == "send")
-    if yes and not settled:
-        raise ConfigurationError(
-            f"{sum(comparison.uncertain.values())} messages may have been sent and removed from "
-            f"their topic since, so nothing was changed; decide with --uncertain send or "
-            f"--uncertain skip"
-        )
-    print_report(
-        _report(comparison, notes, settled),
-        _text(settings.outbox.name, comparison, notes, settled),
-        as_json=as_json,
-    )
+    if as_json:
+        print_json(_report(comparison, notes, settled))
+    elif settled:
+        typer.echo("they were sent and the position is set; relay-outbox resumes after it")
+    else:
+        typer.echo("nothing was changed", err=True)
 
 
 def _report(comparison: Comparison, notes: list[str], settled: bool) -> dict[str, Any]:
@@ -146,7 +155,7 @@ def _report(comparison: Comparison, notes: list[str], settled: bool) -> dict[str
     }
 
 
-def _text(name: str, comparison: Comparison, notes: list[str], settled: bool) -> str:
+def _text(name: str, comparison: Comparison, notes: list[str]) -> str:
     from eosframework.postgres.outbox.reconciliation import described
 
     source = {
@@ -165,8 +174,4 @@ def _text(name: str, comparison: Comparison, notes: list[str], settled: bool) ->
         key = "without key" if message["key"] is None else f"key {message['key']!r}"
         lines.append(f"    {message['number']}: {message['topic']}, {key}, id {message['id']}")
     lines += [f"note: {note}" for note in notes]
-    if settled:
-        lines.append("they were sent and the position is set; relay-outbox resumes after it")
-    else:
-        lines.append("nothing was changed; --yes sends them and sets the position")
     return "\n".join(lines)

@@ -132,6 +132,8 @@ def _supervise(application: str, settings: Settings, processes: int, until_caugh
         for stage in stages if until_caught_up else [list(children)]:
             supervisor = Supervisor(run_child, stage, deadline_seconds)
             code = supervisor.run()
+            if supervisor.failure is not None:
+                typer.echo(f"error: {supervisor.failure}", err=True)
             if code != 0 or supervisor.is_stopping:
                 break
         return code

@@ -8,12 +8,14 @@ import typer
 
 from eosframework.cli import group
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
+from eosframework.process.steps import step_line
 from eosframework.records import WindowResult, moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eosframework.application.composition.stored_state import Source
+    from eosframework.process.steps import OnProgress
     from eosframework.state.query import QueriedStore, Row
 
 commands = group("state", "Read the committed content of stores.")
@@ -53,8 +55,9 @@ def get(
     """Print the value of a key, or one value for each window."""
     from eosframework.application.composition.stored_state import look_up
 
-    store, source = _opened(options, app_name, store_name, from_changelog)
-    found = look_up(source, store, key)
+    with step_line() as show:
+        store, source = _opened(options, app_name, store_name, from_changelog, show)
+        found = look_up(source, store, key)
     _report_copies(source, store, [found.partition])
     if as_json:
         _print_json(found.as_data())
@@ -83,8 +86,9 @@ def scan(
     """
     from eosframework.application.composition.stored_state import scan as scan_
 
-    store, source = _opened(options, app_name, store_name, from_changelog)
-    found = scan_(source, store, first, last, limit)
+    with step_line() as show:
+        store, source = _opened(options, app_name, store_name, from_changelog, show)
+        found = scan_(source, store, first, last, limit)
     _report_copies(source, store, found.partitions)
     if as_json:
         _print_json(found.as_data())
@@ -139,7 +143,11 @@ def stats(
 
 
 def _opened(
-    options: SettingsOptions, app_name: str, store_name: str, from_changelog: bool
+    options: SettingsOptions,
+    app_name: str,
+    store_name: str,
+    from_changelog: bool,
+    on_progress: OnProgress,
 ) -> tuple[QueriedStore, Source]:
     from eosframework.application.composition.stored_state import ChangelogStores, StoreFiles
     from eosframework.application.composition.worker import load
@@ -148,9 +156,9 @@ def _opened(
     settings = options.load()
     graph = load(app_name)
     store = queried_store(graph, store_name)
-    return store, ChangelogStores(settings) if from_changelog else StoreFiles(
-        graph.application, settings
-    )
+    if from_changelog:
+        return store, ChangelogStores(settings, on_progress=on_progress)
+    return store, StoreFiles(graph.application, settings)
 
 
 def _report_copies(source: Source, store: QueriedStore, read: Sequence[int]) -> None:

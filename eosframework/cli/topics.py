@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eosframework.cli import group
-from eosframework.cli.options import JsonOption, SettingsOptions, with_settings
+from eosframework.cli.options import JsonOption, SettingsOptions, parse_assignments, with_settings
 from eosframework.cli.stdout import print_json
 
 if TYPE_CHECKING:
@@ -33,6 +33,14 @@ def create(
     options: SettingsOptions,
     names: Annotated[list[str], typer.Argument(metavar="TOPIC…", show_default=False)],
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic.")] = 1,
+    topic_settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting",
+            metavar="KEY=VALUE",
+            help="A setting of each topic, for example cleanup.policy=compact. Repeatable.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create topics that do not exist yet."""
@@ -40,7 +48,10 @@ def create(
 
     settings = options.load()
     replicas = settings.topics.replication_factor
-    wanted = [TopicToCreate(name, partitions, replicas) for name in dict.fromkeys(names)]
+    config = parse_assignments(
+        topic_settings or [], example="cleanup.policy=compact", option="--setting"
+    )
+    wanted = [TopicToCreate(name, partitions, replicas, config) for name in dict.fromkeys(names)]
     created = ClusterAdmin(settings.kafka).create_topics(wanted)
     existed = [topic.name for topic in wanted if topic.name not in created]
     if as_json:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eosframework.cli import group
+from eosframework.cli.cluster import application_named
 from eosframework.cli.options import (
     JsonOption,
     SettingsOptions,
@@ -38,14 +39,20 @@ IdArgument = Annotated[
 @with_settings
 def list_(
     options: SettingsOptions,
+    app_name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="APP",
+            help="Only the ids of this application: its topology, as in other commands, or its "
+            "name. Default: all.",
+            show_default=False,
+        ),
+    ] = None,
     state: Annotated[
         list[str] | None,
         typer.Option(
             metavar="STATE", help="Only ids in this state, for example Ongoing. Repeatable."
         ),
-    ] = None,
-    application: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only the ids of this application.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -56,6 +63,7 @@ def list_(
     from eosframework.txnid import prefix
 
     states = _states(state or [])
+    application = app_name and application_named(app_name)
     derived = prefix(application) if application else ""
     with _connected(options) as (wire, _):
         listed = [

@@ -286,7 +286,7 @@ class _FlightsDemo(Demo[FlightsPlan]):
             for topic, count in sorted(witness.records_by_topic().items()):
                 self._story.plain(f"          {topic:<18}{count:>9,}")
         verdict = audit_application(
-            self._graph, self._settings, lambda what, done: self._stage.check()
+            self._graph, self._settings, lambda what, done, total: self._stage.check()
         )
         self._story.say(
             "audit: the functions ran again over the input, and the outputs were compared"

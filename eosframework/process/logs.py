@@ -8,18 +8,14 @@ from __future__ import annotations
 import io
 import logging
 import sys
-import time
-from typing import Any, TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO, cast
 
 import structlog
 
 from eosframework.config import LogFormat, LogSettings
+from eosframework.process.client_log import CLIENT_LOGGER, Repetitions, name_failed_connection
 from eosframework.process.terminal import printable, unescaped
-
-CLIENT_LOGGER = "eosframework.kafka.librdkafka"
-"""Logger of librdkafka's own records."""
-
-REPEAT_SECONDS = 30.0
 
 
 def configure_logs(settings: LogSettings) -> None:
@@ -32,20 +28,13 @@ def configure_logs(settings: LogSettings) -> None:
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=not on_terminal),
+        structlog.processors.TimeStamper(
+            fmt="%H:%M:%S" if on_terminal else "iso", utc=not on_terminal
+        ),
     ]
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(),
-            pad_event_to=24,
-            # Others show local variables, and secrets are among them.
-            exception_formatter=_print_traceback,
-        )
-        if on_terminal
-        else structlog.processors.JSONRenderer()
-    )
+    renderer = _line_renderer() if on_terminal else structlog.processors.JSONRenderer()
     # The console's renderer prints tracebacks itself, and JSON has no control characters.
-    tracebacks = [_escape] if on_terminal else [structlog.processors.format_exc_info]
+    tracebacks = [_for_a_person, _escape] if on_terminal else [structlog.processors.format_exc_info]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -55,7 +44,7 @@ def configure_logs(settings: LogSettings) -> None:
     handler = _CurrentStderr()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[*shared, name_failed_connection],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 *tracebacks,
@@ -63,7 +52,7 @@ def configure_logs(settings: LogSettings) -> None:
             ],
         )
     )
-    handler.addFilter(_Repetitions())
+    handler.addFilter(Repetitions())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -102,7 +91,54 @@ def configure_embedded_logs(settings: LogSettings) -> None:
     client = logging.getLogger(CLIENT_LOGGER)
     if client.level == logging.NOTSET:
         client.setLevel(logging.ERROR)
-    client.addFilter(_Repetitions())
+    client.addFilter(Repetitions())
+
+
+def _line_renderer() -> structlog.dev.ConsoleRenderer:
+    """Return the renderer of one line: the time, a level above info, the event, its fields."""
+    colored = sys.stderr.isatty()
+    bold, dim, cyan, end = ("\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[0m") if colored else ("",) * 4
+    styles = structlog.dev.ConsoleRenderer.get_default_level_styles(colored)
+
+    def part(key_style: str | None, value_style: str, width: int = 0) -> Any:
+        return structlog.dev.KeyValueColumnFormatter(key_style, value_style, end, _text, width)
+
+    return structlog.dev.ConsoleRenderer(
+        columns=[
+            structlog.dev.Column("timestamp", part(None, dim)),
+            structlog.dev.Column("level", structlog.dev.LogLevelColumnFormatter(styles, end)),
+            structlog.dev.Column("event", part(None, bold, 24)),
+            structlog.dev.Column("", part(cyan, "")),
+        ],
+        # Others show local variables, and secrets are among them.
+        exception_formatter=_print_traceback,
+        sort_keys=False,
+    )
+
+
+_SAME_IN_ALL = ("application", "logger")
+"""Fields that are left out on a terminal."""
+
+_AT_THE_END = ("instance", "transactional_id")
+
+
+def _for_a_person(_logger: Any, _name: str, event: structlog.typing.EventDict) -> Any:
+    """Leave out fields that a person does not read, and put ids after the others."""
+    for name in _SAME_IN_ALL:
+        event.pop(name, None)
+    if event.get("level") in ("debug", "info"):
+        del event["level"]
+    ids = {name: event.pop(name) for name in _AT_THE_END if name in event}
+    return {**event, **ids}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        entries = cast("Mapping[object, object]", value).items()
+        return ", ".join(f"{key}: {_text(entry)}" for key, entry in entries) or "none"
+    if isinstance(value, str):
+        return repr(value) if "\n" in value else value
+    return str(value)
 
 
 def _escape(_logger: Any, _name: str, event: structlog.typing.EventDict) -> Any:
@@ -123,26 +159,3 @@ class _CurrentStderr(logging.StreamHandler[TextIO]):
         """Write one record."""
         self.stream = unescaped(sys.stderr)
         super().emit(record)
-
-
-class _Repetitions(logging.Filter):
-    """Limits librdkafka's records, since it retries 20 times a second.
-
-    One record of each kind passes every `REPEAT_SECONDS`. Records are of the same kind if their
-    first two words, the facility and the client, are the same.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._next: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is written."""
-        if record.name != CLIENT_LOGGER:
-            return True
-        kind = " ".join(record.getMessage().split(maxsplit=2)[:2])
-        now = time.monotonic()
-        if now < self._next.get(kind, 0):
-            return False
-        self._next[kind] = now + REPEAT_SECONDS
-        return True

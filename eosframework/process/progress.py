@@ -8,10 +8,11 @@ Workers under a supervisor report through a pipe, and the supervisor shows the s
 from __future__ import annotations
 
 import os
+import select
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -66,7 +67,8 @@ class ProgressLine:
     """One line at the bottom of the terminal, redrawn in place."""
 
     def __init__(self) -> None:
-        self.console = TerminalConsole(stderr=True)
+        # A log event stays one line, to be copied whole; the terminal breaks it.
+        self.console = TerminalConsole(stderr=True, soft_wrap=True)
         self._live = Live(console=self.console, auto_refresh=False, transient=True)
         self._last_seconds, self._last_records = time.monotonic(), 0
         self._due = 0.0
@@ -91,7 +93,7 @@ class ProgressLine:
         if self._restore.look(counts, now):
             self._live.update(self._restore.bar(), refresh=True)
         else:
-            self._live.update(Text(_line(counts, rate)), refresh=True)
+            self._live.update(Text(_line(counts, rate), no_wrap=False), refresh=True)
 
 
 class RestoreProgress:
@@ -210,15 +212,32 @@ class ProgressPipe:
             return
 
 
+def report_error(message: str) -> None:
+    """Report the error that ends this process to the supervisor that started it, if one did."""
+    if (pipe := os.environ.get(PIPE_VARIABLE)) is None:
+        return
+    line = orjson.dumps({"error": message}) + b"\n"
+    # A longer line is not written at once; stderr has the message.
+    if len(line) <= select.PIPE_BUF:
+        with suppress(OSError):
+            os.write(int(pipe), line)
+
+
 def _line(counts: WorkerCounts, records_per_second: float) -> str:
-    """Return the progress line."""
-    late = f"  late {counts.late:,}" if counts.late else ""
-    retries = f"  retries {counts.retries:,}" if counts.retries else ""
+    """Return the progress line; what did not happen is left out."""
+    happened = {
+        "dead letters": counts.dead_letters,
+        "skipped": counts.skipped,
+        "late": counts.late,
+        "retries": counts.retries,
+        "aborts": counts.aborts,
+        "fenced": counts.fences,
+        "recycles": counts.recycles,
+    }
     return (
         f"{records_per_second:>9,.0f} records/s  {counts.records:,} records  lag {counts.lag:,}  "
-        f"commits {counts.commits:,}  aborts {counts.aborts}  recycles {counts.recycles}  "
-        f"fenced {counts.fences}  skipped {counts.skipped}  dead letters {counts.dead_letters}"
-        f"{retries}{late}"
+        f"commits {counts.commits:,}"
+        + "".join(f"  {name} {count:,}" for name, count in happened.items() if count)
     )
 
 

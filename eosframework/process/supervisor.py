@@ -182,6 +182,7 @@ class _Child:
     """The child's stderr, if the terminal shows a progress line."""
     done_counts: WorkerCounts = field(default_factory=WorkerCounts)
     counts: WorkerCounts = field(default_factory=WorkerCounts)
+    error: str = ""
     deaths: list[float] = field(default_factory=list[float])
     start_at: float = 0.0
     exit_code: int | None = None
@@ -203,6 +204,9 @@ class Supervisor:
         instances: instance names, one for each child.
         stop_deadline_seconds: time that children have to stop before they are killed.
         display: of the sum of their counts, called in each turn; None: the terminal or the log.
+
+    Attributes:
+        failure: the first child that exited with an error, and its reason; None: there was none.
     """
 
     def __init__(
@@ -220,6 +224,7 @@ class Supervisor:
         self._on_terminal = display is None and sys.stderr.isatty()
         self._stopping_since: float | None = None
         self._exit_code = 0
+        self.failure: str | None = None
         self._events = structlog.get_logger("eosframework.supervisor")
 
     @property
@@ -293,6 +298,8 @@ class Supervisor:
             child.exit_code = code
             if code > 0 and self._exit_code == 0:
                 self._exit_code = code
+                reason = child.error or f"exit code {code}; its last lines above have the cause"
+                self.failure = f"worker {child.instance} ended: {reason}"
             if code > 0:
                 self._events.error("worker_failed", instance=child.instance, exit_code=code)
                 self.stop()
@@ -362,7 +369,12 @@ class Supervisor:
             # Escaped by the child, whose colors stay.
             unescaped(sys.stderr).write(content.decode(errors="replace"))
         else:
-            child.counts = WorkerCounts(**orjson.loads(content.strip().split(b"\n")[-1]))
+            for line in content.strip().split(b"\n"):
+                match orjson.loads(line):
+                    case {"error": error}:
+                        child.error = error
+                    case counts:
+                        child.counts = WorkerCounts(**counts)
 
 
 def _counts(child: _Child) -> list[WorkerCounts]:

@@ -19,9 +19,17 @@ from eosframework.engine.operators.entries import Entry
 from eosframework.engine.operators.history import Chunks, VersionedRows
 from eosframework.engine.operators.store_transaction import CommittedStore, open_transaction
 from eosframework.engine.operators.stream_joins import interval_of, pieces
-from eosframework.engine.operators.windows import DATA, MARK_KEY, START, Alarm, Span, SpansFormat
+from eosframework.engine.operators.windows import (
+    DATA,
+    INDEX,
+    MARK_KEY,
+    START,
+    Alarm,
+    Span,
+    SpansFormat,
+)
 from eosframework.errors import ConfigurationError
-from eosframework.records import WindowResult
+from eosframework.records import WindowResult, moment
 from eosframework.serialization import references
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import Serde
@@ -30,6 +38,7 @@ from eosframework.topology.graph.graph import (
     Aggregate,
     Graph,
     JoinSide,
+    Processor,
     Store,
     StreamJoin,
     SubTopology,
@@ -358,6 +367,26 @@ class WaitingLayout(Layout):
                 yield Row(self._decoded(self._key, key), {"side": side, "value": shown}, time)
 
 
+class _TimersLayout(Layout):
+    """The timers of a `process` step; the value has the event time at which one fires."""
+
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the timers of a key, the earliest first."""
+        return (row for name, row in self._timers(content) if name == key)
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield timers in the order in which they fire."""
+        for name, row in self._timers(content):
+            if name >= first and (last is None or name < last):
+                yield row
+
+    def _timers(self, content: CommittedStore) -> Iterator[tuple[bytes, Row]]:
+        for name, _ in content.scan(INDEX, DATA):
+            at: int = START.unpack_from(name, len(INDEX))[0]
+            key = name[len(INDEX) + START.size :]
+            yield key, self._row(key, {"fires_at": moment(at)}, at)
+
+
 def layout_of(part: SubTopology, store: Store) -> Layout:
     """Return the layout of a store.
 
@@ -371,6 +400,8 @@ def layout_of(part: SubTopology, store: Store) -> Layout:
                 return _layout_of_aggregate(node)
             case Table() if node.store is store and node.history_ms is not None:
                 return HistoryLayout(store, node.row, node.history_ms)
+            case Processor() if node.timers is store:
+                return _TimersLayout(store)
             case JoinSide() if isinstance(node.join, StreamJoin) and node.join.store is store:
                 return WaitingLayout(node.join)
             case _:

@@ -80,14 +80,16 @@ def test_a_worker_goes_on_after_its_broker_was_killed_and_restarted(
     for number in range(RESTARTS):
         pipeline = running_pipeline(own_kafka, unique_name, tmp_path / str(number))
         try:
-            [node] = own_kafka.nodes
+            [node], [worker] = own_kafka.nodes, pipeline.workers
             node.kill()
             assert not node.running
+            worker.wait_for_event("connection_failed")
             node.start()
             pipeline.feed(RECORDS)
             verdict = finished(pipeline)
         finally:
             pipeline.stop()
+        assert "FAIL [" not in worker.log
         if verdict.clean:
             return
         only_lost = Verdict(lost=verdict.lost, torn=verdict.torn)

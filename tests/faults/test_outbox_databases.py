@@ -226,7 +226,7 @@ def refused_and_reconciled(outbox: OutboxWorld, reason: str, missing: int) -> No
     relay = outbox.start_relay("--until-caught-up")
     assert relay.wait() == 2
     assert reason in relay.log
-    shown = outbox.reconcile("--json")
+    shown = outbox.reconcile("--dry-run", "--json")
     assert shown.exit_code == 0, shown.err
     assert shown.json["missing"] == {outbox.topic: missing}
     assert not shown.json["settled"]

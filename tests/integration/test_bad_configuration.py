@@ -136,6 +136,42 @@ def test_a_transaction_timeout_above_the_brokers_names_both(on_broker: Folder) -
     ) in done.error
 
 
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker that tells its clients an address without a host."""
+    embedded = start_kafka(
+        tmp_path_factory.mktemp("elsewhere"),
+        fast_start=True,
+        properties={"advertised.listeners": "PLAINTEXT://kafka-7.invalid:9092"},
+    )
+    try:
+        yield embedded.bootstrap_servers
+    finally:
+        embedded.kill()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("run-worker app.yaml", "plan app.yaml", "doctor app.yaml", "audit app.yaml"),
+        *("topics create settings.in", "txn hanging", "txn list", "status app.yaml"),
+    ],
+)
+def test_an_advertised_name_that_does_not_resolve_is_named_by_every_command(
+    elsewhere: str, tmp_path: Path, command: str
+) -> None:
+    made = Folder(tmp_path, elsewhere)
+    made.write("app.yaml", TOPOLOGY)
+    short = ("--set", "kafka.request_timeout_seconds=2", "--set", "kafka.start_timeout_seconds=2")
+    done = made.run(*command.split(), *short)
+    assert (done.exit_code, done.out) == (2, "")
+    assert (
+        f"a broker at {elsewhere} answered, and named kafka-7.invalid:9092 as the address of "
+        f"broker 1, which does not resolve on this machine"
+    ) in done.error
+    assert "assume_transaction_verification" not in done.err
+
+
 @pytest.mark.parametrize("command", ["run-worker", "plan", "apply", "positions show", "audit"])
 def test_an_unreachable_broker_is_named_and_waited_for_a_limited_time(
     folder: Folder, command: str

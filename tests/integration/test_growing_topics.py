@@ -78,14 +78,14 @@ def test_an_input_that_grows_under_workers_is_named_and_nothing_is_lost_or_doubl
     assert workers.wait() == 1, workers.log[-3000:]
     assert f"error: topic '{pipeline.source}' has " in workers.log
     assert f"eosframework positions set APP {pipeline.source}=committed" in workers.log
-    assert "docs/howto/growing-partitions.md" in workers.log
+    assert "explain page growing-partitions" in workers.log
     assert "Traceback" not in workers.log
     tasks = {str(event["task"]) for event in workers.events("task_assigned")}
     assert not {t for t in tasks if t[-2] in "23"}, "no new partition was taken over"
 
     again = pipeline.start_worker("--processes", processes)
     assert again.wait() == 2, "it stays refused until the user has decided"
-    assert "docs/howto/growing-partitions.md" in again.log
+    assert "explain page growing-partitions" in again.log
     accept(pipeline, pipeline.source)
     pipeline.finish()
     assert pipeline.committed() == pipeline.fed

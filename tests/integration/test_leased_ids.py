@@ -126,7 +126,7 @@ def test_workers_write_under_the_ids_of_the_table_and_keep_them(leasing: Leasing
     told = leasing.run("ids release", leased[0])
     assert told.exit_code == 2
     assert "stop them before its ids are released" in told.error
-    listed = leasing.run("txn list", "--application", pipeline.name, "--json").json
+    listed = leasing.run("txn list", pipeline.name, "--json").json
     assert {
         row["transactional_id"]: row["owner"]["partition"] for row in listed["transactions"]
     } == {id_: partition for partition, id_ in leased.items()}

@@ -300,7 +300,7 @@ def test_a_function_gives_tokens_to_workers_relays_and_inspection_and_renews_the
     assert done.exit_code == 0, done.err
     assert guarded.cluster.end(topic) > 0
 
-    found = guarded.run("txn", "list", "--application", name, "--json", way="function").json
+    found = guarded.run("txn", "list", name, "--json", way="function").json
     id_ = found["transactions"][0]["transactional_id"]
     listed = guarded.run("txn", "describe", id_, "--json", way="function")
     assert listed.exit_code == 0, listed.err

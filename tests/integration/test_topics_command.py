@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from eosframework.config import KafkaSettings
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
+from tests.conftest import KafkaService
 from tests.support.processes.commands import Folder
 from tests.support.processes.waiting import PATIENCE_SECONDS
 
@@ -44,6 +47,19 @@ def test_lines_are_written_and_read_again(
     assert shown.out.index("a\t1") < shown.out.index("a\t3")
     limited = folder.run("topics", "read", topic, "--limit", "2", "--json").json["records"]
     assert len(limited) == 2
+
+
+def test_a_topic_gets_the_settings_that_are_asked_for(
+    folder: Folder, kafka: KafkaService, unique_name: Callable[[str], str]
+) -> None:
+    topic = unique_name("compacted")
+    asked = ("--setting", "cleanup.policy=compact", "--setting", "segment.bytes=1048576")
+    assert folder.run("topics", "create", topic, *asked).exit_code == 0
+    admin = ClusterAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
+    assert admin.topic_setting([topic], "cleanup.policy") == {topic: "compact"}
+    refused = folder.run("topics", "create", unique_name("odd"), "--setting", "cleanup=compact")
+    assert refused.exit_code == 2
+    assert "cleanup" in refused.error
 
 
 def test_mistakes_are_named(folder: Folder, unique_name: Callable[[str], str]) -> None:

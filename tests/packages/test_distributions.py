@@ -140,6 +140,8 @@ def test_outside_the_repository_it_says_its_version_helps_and_lints(
     assert (found["errors"], found["warnings"]) == (0, 0)
     shown = installed.run("python", "-c", "import eosframework; print(eosframework.__file__)")
     assert shown.out.startswith(str(installed.root))
+    told = installed.eosframework("explain", "page", "growing-partitions").out
+    assert told == (REPOSITORY / "docs/howto/growing-partitions.md").read_text(encoding="utf-8")
 
 
 def test_a_command_without_its_extra_names_the_extra(installed: CleanEnvironment) -> None:

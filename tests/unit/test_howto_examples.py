@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,11 @@ def test_an_order_that_is_shipped_too_late_is_reported(files: Callable[[str], li
         driver.send("shop.events", {"order": number, "what": what}, timestamp=at * hour)
     driver.run()
     assert [r.value["order"] for r in driver.read("shop.overdue")] == ["1"]
+
+
+def test_the_test_of_a_topology_passes(
+    files: Callable[[str], list[Path]],
+) -> None:
+    files("testing")
+    example = import_module("test_shop")
+    example.test_orders_are_summed_by_customer()

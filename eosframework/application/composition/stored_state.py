@@ -19,6 +19,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.kafka.consumer.range_reader import read_ranges
+from eosframework.process.steps import OnProgress, ignore_progress
 from eosframework.records import TopicPartition
 from eosframework.state.manifest import StoreLabel
 from eosframework.state.memory import MemoryStore
@@ -252,12 +253,19 @@ class ChangelogStores:
     Args:
         settings: of the cluster.
         most_bytes: of the entries of a partition, which are read into memory.
+        on_progress: see `OnProgress`.
     """
 
-    def __init__(self, settings: Settings, most_bytes: int = sys.maxsize) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        most_bytes: int = sys.maxsize,
+        on_progress: OnProgress = ignore_progress,
+    ) -> None:
         self._settings = settings.kafka
         self._admin = ClusterAdmin(settings.kafka)
         self._most_bytes = most_bytes
+        self._on_progress = on_progress
 
     def count(self, store: QueriedStore) -> int:
         """Return the number of partitions.
@@ -292,7 +300,9 @@ class ChangelogStores:
             ConfigurationError: a partition has more bytes than may be held.
         """
         places = [TopicPartition(store.store.changelog, partition) for partition in partitions]
-        for place, bounds in self._admin.log_bounds(places).items():
+        of_all = self._admin.log_bounds(places)
+        total, done = sum(end - start for start, end in of_all.values()), 0
+        for place, bounds in of_all.items():
             content, time, held = MemoryStore(), 0, 0
             for _, messages in read_ranges(self._settings, {place: bounds}):
                 entries = {message.key() or b"": message.value() for message in messages}
@@ -309,6 +319,9 @@ class ChangelogStores:
                         f"--from-changelog`, or ask the workers"
                     )
                 time = max(time, *(message.timestamp()[1] for message in messages))
+                read = messages[-1].offset() + 1 - bounds[0]
+                self._on_progress(store.store.changelog, done + read, total)
+            done += bounds[1] - bounds[0]
             yield Content(place.partition, unexpired(store.store, content, time), bounds[1])
 
 

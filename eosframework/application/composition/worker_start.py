@@ -197,7 +197,7 @@ def checked(
     judge = partial(_judged, context, partitioners=runs_transforms)
     facts = waiting_for_brokers(judge, limit_seconds, is_stopped)
     open_schemas(graph.codecs, settings.schema_registry, checked=not is_child)
-    if Kind.TABLES in wanted and not is_child:
+    if (runs_transforms and graph.together) or (Kind.TABLES in wanted and not is_child):
         require_tables_of(graph, settings)
     if runs_transforms:
         _log_doubtful_settings(graph, facts)

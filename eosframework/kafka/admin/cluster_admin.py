@@ -39,7 +39,6 @@ from eosframework.kafka.admin.metadata import (
 )
 from eosframework.kafka.admin.requests import (
     DENIED,
-    UNANSWERED,
     AccessDenied,
     AdminRequests,
     ClientExchangedError,
@@ -48,11 +47,15 @@ from eosframework.kafka.admin.requests import (
 )
 from eosframework.kafka.client.partitioner import committed_position
 from eosframework.kafka.client.properties import Role, client_properties, new_client
+from eosframework.kafka.client.unanswered import UNANSWERED
 from eosframework.kafka.taxonomy import Call, classify
 from eosframework.records import Position, TopicPartition, partitions_of
 
 _DENIED: Any = object()
 """Placeholder for the description of a topic that may not be described."""
+
+_SILENT: Any = object()
+"""Placeholder for the settings of a broker that did not answer."""
 
 _COMMITTED_TURN_SECONDS = 2.0
 """The longest delay until Ctrl-C takes effect."""
@@ -132,7 +135,11 @@ class ClusterAdmin(AdminRequests):
         return {name: found.partitions for name, found in self.identities(names).items()}
 
     def broker_settings(self) -> dict[int, Values | None]:
-        """Return the settings of each broker; None if denied, or if the broker does not answer."""
+        """Return the settings of each broker; None if denied, or if the broker does not answer.
+
+        Raises:
+            ClusterUnreachable: none of them answered; it may be the addresses that they name.
+        """
         brokers = self._request(self._client.describe_cluster).nodes
         resources = [
             ConfigResource(ConfigResource.Type.BROKER, str(broker.id)) for broker in brokers
@@ -146,10 +153,14 @@ class ClusterAdmin(AdminRequests):
                     [one], request_timeout=timeout
                 ).items()
             },
-            absent=(KafkaError.CLUSTER_AUTHORIZATION_FAILED, *UNANSWERED),
+            absent=(KafkaError.CLUSTER_AUTHORIZATION_FAILED,),
+            instead=dict.fromkeys(UNANSWERED, _SILENT),
         )
+        if answers and all(entries is _SILENT for entries in answers.values()):
+            raise self._unreachable()
         return {
-            int(resource.name): setting_values(entries) for resource, entries in answers.items()
+            int(resource.name): setting_values(None if entries is _SILENT else entries)
+            for resource, entries in answers.items()
         }
 
     def create_topics(self, topics: Sequence[TopicToCreate]) -> list[str]:

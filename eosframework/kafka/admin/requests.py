@@ -15,21 +15,13 @@ from confluent_kafka.admin import AdminClient
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, EosError, StartRefused
 from eosframework.kafka.client.background import discard_admin
-from eosframework.kafka.client.properties import Role, client_properties, new_client, unreachable
+from eosframework.kafka.client.properties import Role, client_properties, new_client
+from eosframework.kafka.client.unanswered import UNANSWERED, unreachable
 from eosframework.kafka.taxonomy import Call, Category, classify
 
 Answer = TypeVar("Answer")
 Key = TypeVar("Key")
 
-UNANSWERED = {
-    KafkaError._TRANSPORT,  # noqa: SLF001
-    KafkaError._TIMED_OUT,  # noqa: SLF001
-    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-    KafkaError._RESOLVE,  # noqa: SLF001
-    KafkaError._NOENT,  # noqa: SLF001
-    KafkaError.REQUEST_TIMED_OUT,
-}
-"""Codes without an answer of a broker; _NOENT: librdkafka knows no leader of a partition."""
 _REFUSED = {
     KafkaError._AUTHENTICATION,  # noqa: SLF001
     KafkaError._SSL,  # noqa: SLF001
@@ -320,10 +312,10 @@ class AdminRequests:
             discard_admin(held.client)
             held.client = None
         last, held.last_error = held.last_error, None
-        reason = f" (last error: {last.str()})" if last else ""
-        refused = last is not None and (last.code() in _REFUSED or "SSL" in (last.str() or ""))
+        failure = (last.str() or "") if last else ""
+        refused = last is not None and (last.code() in _REFUSED or "SSL" in failure)
         servers = self._settings.bootstrap_servers
-        return unreachable(servers, self._deadline_seconds, reason, refused=refused)
+        return unreachable(servers, self._deadline_seconds, failure, refused=refused)
 
 
 def _knows_none(client: Any) -> bool:
@@ -351,7 +343,8 @@ def _denied(kind: str, about: object) -> AccessDenied:
         needed = f"Describe on {what}"
     return AccessDenied(
         f"{what} may not be described by this principal; grant {needed} "
-        f"(`eosframework plan APP`, run by a principal that may, lists every ACL a worker needs)",
+        f"(`eosframework plan APP --acls`, run by a principal that may, lists every ACL that a "
+        f"worker needs)",
         kind,
         name,
     )

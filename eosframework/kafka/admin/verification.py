@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
@@ -31,6 +31,7 @@ from confluent_kafka.admin import (
 
 from eosframework.errors import ClusterUnreachable, StartRefused
 from eosframework.kafka.client.defaults import admin_properties
+from eosframework.kafka.client.unanswered import UNANSWERED, unreachable
 
 SETTING = "transaction.partition.verification.enable"
 
@@ -102,7 +103,10 @@ def require_transaction_verification(
     with _lock:
         if cluster in _verified:
             return
-        ask = partial(_ask, cluster, AdminClient(reachable), timeout_seconds)
+        failures: list[KafkaError] = []
+        noting: dict[str, Any] = {**reachable, "error_cb": failures.append}
+        admin = AdminClient(noting)
+        ask = partial(_ask, cluster, admin, failures, timeout_seconds)
         seconds = min(timeout_seconds, LEAVING_SECONDS)
         require_answered(cluster, ask(), ask, assume=assume, within_seconds=seconds)
 
@@ -224,15 +228,14 @@ def is_conclusive(settings: Settings) -> bool:
     return shortcoming(settings) is not None or COORDINATOR in settings
 
 
-def _settings(answer: Any) -> Settings | None:
-    try:
-        return {name: entry.value for name, entry in answer.result().items()}
-    except KafkaException:
-        return None
+def _ask(
+    cluster: str, admin: Any, failures: list[KafkaError], timeout_seconds: float
+) -> dict[int, Settings | None]:
+    """Return each broker's settings; None where they cannot be read.
 
-
-def _ask(cluster: str, admin: Any, timeout_seconds: float) -> dict[int, Settings | None]:
-    """Return each broker's settings; None where they cannot be read."""
+    Raises:
+        ClusterUnreachable: no broker answered.
+    """
     try:
         brokers = admin.list_topics(timeout=timeout_seconds).brokers
     except KafkaException as error:
@@ -249,4 +252,17 @@ def _ask(cluster: str, admin: Any, timeout_seconds: float) -> dict[int, Settings
             [one], request_timeout=timeout_seconds
         ).items()
     ]
-    return {broker: _settings(answer) for broker, answer in answers}
+    settings: dict[int, Settings | None] = {}
+    unanswered: set[int] = set()
+    for broker, answer in answers:
+        try:
+            settings[broker] = {name: entry.value for name, entry in answer.result().items()}
+        except KafkaException as error:
+            settings[broker] = None
+            if error.args[0].code() in UNANSWERED:
+                unanswered.add(broker)
+    if settings and unanswered == settings.keys():
+        admin.poll(0)
+        failure = failures[-1].str() or "" if failures else ""
+        raise unreachable(cluster, timeout_seconds, failure)
+    return settings

@@ -13,7 +13,7 @@ from eosframework.kafka.client.connection_log import (
     INFO_LEVEL,
     ConnectionLog,
 )
-from eosframework.process.logs import CLIENT_LOGGER
+from eosframework.process.client_log import CLIENT_LOGGER
 
 Properties = dict[str, Any]
 """A confluent_kafka configuration."""

@@ -190,7 +190,8 @@ def _explained(error: KafkaError, topic: str, settings: KafkaSettings) -> EosErr
         what = f"{what} [{reason}]"
     found: EosError
     if verdict.category is Category.INVALID_CONFIGURATION or verdict.data:
-        found = ConfigurationError(f"{what}. To fix it: {verdict.fix or 'see docs/errors.md'}")
+        fix = verdict.fix or f"see `eosframework explain errors {verdict.name}`"
+        found = ConfigurationError(f"{what}. To fix it: {fix}")
     elif verdict.category is Category.FATAL:
         found = RunError(what)
     else:

@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eosframework.config import KafkaSettings
 from eosframework.config.secrets import is_secret
-from eosframework.errors import ClusterUnreachable, ConfigurationError, ConnectionRefused
+from eosframework.errors import ConfigurationError
 from eosframework.kafka.client.token_function import TokenFunction, token_function
-from eosframework.process.logs import CLIENT_LOGGER
+from eosframework.process.client_log import CLIENT_LOGGER
 from eosframework.serialization.yaml_text import read_table
 
 Client = TypeVar("Client")
@@ -71,26 +71,6 @@ def client_properties(settings: KafkaSettings, role: Role | str) -> dict[str, An
         "bootstrap.servers": settings.bootstrap_servers,
         "logger": logging.getLogger(CLIENT_LOGGER),
     }
-
-
-def unreachable(servers: str, seconds: float, reason: str, *, refused: bool) -> ClusterUnreachable:
-    """Return the error of a request that no broker answered.
-
-    Args:
-        servers: the brokers to connect to first.
-        seconds: the time that was waited.
-        reason: of the last attempt, in parentheses after a space; empty if none is known.
-        refused: the brokers answered, and refused the connection.
-    """
-    if refused:
-        return ConnectionRefused(
-            f"the brokers at {servers} refused the connection{reason}; correct the "
-            f"security.protocol, sasl and ssl entries of kafka.properties"
-        )
-    return ClusterUnreachable(
-        f"no broker at {servers} answered within {seconds:g} s{reason}; "
-        f"start one (`eosframework broker up`), or correct kafka.bootstrap_servers"
-    )
 
 
 def new_client(make: Callable[[dict[str, Any]], Client], properties: Mapping[str, Any]) -> Client:

@@ -54,7 +54,9 @@ class Throttling:
                 client=self._client,
                 broker=event.broker_name,
                 seconds=round(seconds, 3),
-                advice="raise its quota (producer_byte_rate or consumer_byte_rate)",
+                quota=f"{self._client}_byte_rate or request_percentage",
+                advice="raise the quota of its user or client.id; kafka-configs.sh --describe "
+                "--entity-type users --entity-type clients lists the quotas",
             )
         if self._forward is not None:
             self._forward(event)

@@ -216,10 +216,11 @@ def active_producers(wire: Wire, partitions: Iterable[TopicPartition]) -> list[A
     if not wanted:
         return []
     topics = sorted({partition.topic for partition in wanted})
-    answers: Any = wire.call(
-        f"asking for the producers of {', '.join(topics)}",
+    answers: Any = wire.call_for_existing(
+        "asking for the producers of",
         f"Read on {', '.join(f'Topic {topic}' for topic in topics)}",
-        lambda: wire.describe_producers([structs.TopicPartition(*entry) for entry in wanted]),
+        wanted,
+        lambda left: wire.describe_producers([structs.TopicPartition(*each) for each in left]),
     )
     return [
         ActiveProducer(

@@ -118,7 +118,9 @@ def lags(wire: Wire, partitions: Iterable[TopicPartition]) -> list[Lag]:
     # Read last, so that the lag is never negative.
     stable = wire.last_stable_offsets(readable)
     ends = wire.high_watermarks(readable)
-    return [Lag(partition, stable[partition], ends[partition]) for partition in readable]
+    return [
+        Lag(each, stable[each], ends[each]) for each in readable if each in ends.keys() & stable
+    ]
 
 
 def find_open(wire: Wire, topics: Collection[str] = (), *, now: datetime | None = None) -> Findings:

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from eosframework.config import KafkaSettings
 from eosframework.errors import ClusterUnreachable, ConfigurationError, RunError, UserError
-from eosframework.kafka.client.properties import unreachable
+from eosframework.kafka.client.unanswered import resolve_failure, unreachable
 from eosframework.kafka.inspect.configuration import client_configuration
 from eosframework.kafka.inspect.vendor import (
     admin,
@@ -23,10 +23,15 @@ from eosframework.kafka.inspect.vendor import (
     selector,
     structs,
 )
+from eosframework.process.client_log import BOOTSTRAP
 from eosframework.records import TopicPartition
 from eosframework.txnid import TransactionalId
 
 Answer = TypeVar("Answer")
+Key = TypeVar("Key")
+
+MOST_NAMED = 3
+"""Most topics that a message names."""
 
 SHARE = 0.6
 """Fraction of the request timeout for each call: a command makes several, and must fail within that
@@ -44,6 +49,11 @@ _PASSING = (errors.RetriableError, errors.UnknownBrokerIdError)
 """Transient errors: brokers learn of a broker that left or joined at different times."""
 
 _FAILED_CONNECTION = re.compile(r"Bootstrap connection to \S+ failed: (.+?)(?: \(backoff .*)?$")
+
+_FAILED_LOOKUP = re.compile(
+    r"DNS lookup failed for (?P<address>\S+:\d+), .*?gaierror\(-?\d+, '(?P<reason>[^']*)'\)"
+)
+_LOST_CONNECTION = re.compile(r"node_id=(\d+) .*Connection lost: .*DNS Resolution failure")
 
 _LOG = logging.getLogger("kafka")
 _LOG.addHandler(logging.NullHandler())
@@ -111,6 +121,7 @@ class Wire:
             RunError: the brokers answered with another error.
         """
         deadline = time.monotonic() + self._deadline_seconds
+        self._complaint.unresolved = ""
         while True:
             try:
                 return function()
@@ -122,6 +133,9 @@ class Wire:
                 raise self._unreachable(error) from error
             except _PASSING as error:
                 if time.monotonic() + PAUSE_SECONDS > deadline:
+                    if failure := self._complaint.unresolved:
+                        servers = self._settings.bootstrap_servers
+                        raise unreachable(servers, self._deadline_seconds, failure) from error
                     raise ClusterUnreachable(
                         f"{what}: no answer within {self._deadline_seconds:g} s "
                         f"({type(error).__name__}); are all brokers up?"
@@ -129,6 +143,36 @@ class Wire:
                 time.sleep(PAUSE_SECONDS)
             except errors.KafkaError as error:
                 raise RunError(f"{what} failed: {type(error).__name__} ({error})") from error
+
+    def call_for_existing(
+        self,
+        what: str,
+        needs: str,
+        partitions: Collection[TopicPartition],
+        function: Callable[[Collection[TopicPartition]], Mapping[Key, Answer]],
+    ) -> Mapping[Key, Answer]:
+        """Call `function` for partitions, without those of topics that are deleted meanwhile.
+
+        Args:
+            what: the step without its object, for messages: "asking for the offsets of".
+            needs: as for `call`.
+            partitions: of any topics.
+            function: as for `call`.
+        """
+        left = set(partitions)
+
+        def ask() -> Mapping[Key, Answer]:
+            try:
+                return function(left) if left else {}
+            except errors.UnknownTopicOrPartitionError:
+                left.intersection_update(self.leaders({partition.topic for partition in left}))
+                raise
+
+        topics = sorted({partition.topic for partition in partitions})
+        named = ", ".join(topics[:MOST_NAMED])
+        more = len(topics) - MOST_NAMED
+        rest = f" and {more} other topics" if more > 0 else ""
+        return self.call(f"{what} {named}{rest}", needs, ask)
 
     def send(self, request: Any, broker_id: int | None = None) -> Any:
         """Return a broker's answer to one request; raises kafka-python's errors."""
@@ -180,7 +224,7 @@ class Wire:
         )
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the high watermark of each partition."""
+        """Return the high watermark of each partition; none of a topic that was just deleted."""
         return self._offsets(
             dict.fromkeys(partitions, consumer_protocol.OffsetSpec.LATEST), stable=False
         )
@@ -188,7 +232,7 @@ class Wire:
     def last_stable_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Return the last stable offset of each partition."""
+        """Return the last stable offset of each partition, as `high_watermarks`."""
         return self._offsets(
             dict.fromkeys(partitions, consumer_protocol.OffsetSpec.LATEST), stable=True
         )
@@ -204,12 +248,12 @@ class Wire:
             return {}
         levels = consumer_protocol.IsolationLevel
         level = levels.READ_COMMITTED if stable else levels.READ_UNCOMMITTED
-        topics = sorted({partition.topic for partition in specs})
-        answers: Any = self.call(
-            f"asking for the offsets of {', '.join(topics)}",
+        answers: Mapping[Any, Any] = self.call_for_existing(
+            "asking for the offsets of",
             "Describe on these topics",
-            lambda: self._client.list_partition_offsets(
-                {structs.TopicPartition(*partition): spec for partition, spec in specs.items()},
+            specs.keys(),
+            lambda existing: self._client.list_partition_offsets(
+                {structs.TopicPartition(*each): specs[each] for each in existing},
                 isolation_level=level,
             ),
         )
@@ -238,11 +282,9 @@ class Wire:
                 f"the brokers at {servers} cannot be reached with these kafka.properties: {error}; "
                 f"correct them"
             )
-        reason = f" (last error: {self._complaint.text})" if self._complaint.text else ""
         refused = isinstance(error, _REFUSED) or self._complaint.is_a_refusal()
-        if refused:
-            reason = reason or f" ({error})"
-        return unreachable(servers, self._deadline_seconds, reason, refused=refused)
+        failure = self._complaint.text or (str(error) if refused else "")
+        return unreachable(servers, self._deadline_seconds, failure, refused=refused)
 
 
 class _Client(admin.KafkaAdminClient):
@@ -302,15 +344,29 @@ class _ClosedSocket(inet.KafkaNetSocket):
 
 
 class _LastComplaint(logging.Handler):
-    """Keeps the reason of the last failed connection, which kafka-python only logs."""
+    """Keeps the reason of the last failed connection, which kafka-python only logs.
+
+    Attributes:
+        text: the reason of the last failed connection to a bootstrap server.
+        unresolved: a broker's address without a host, in librdkafka's form; logged in two records.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.text = ""
+        self.text = self.unresolved = ""
+        self._failed_lookup: re.Match[str] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        if found := _FAILED_CONNECTION.search(record.getMessage()):
+        message = record.getMessage()
+        lookup = self._failed_lookup
+        if found := _FAILED_CONNECTION.search(message):
             self.text = found[1]
+            if lookup and "DNS" in self.text:
+                self.text = resolve_failure(lookup["address"], BOOTSTRAP, lookup["reason"])
+        elif found := _FAILED_LOOKUP.search(message):
+            self._failed_lookup = found
+        elif (found := _LOST_CONNECTION.search(message)) and lookup:
+            self.unresolved = resolve_failure(lookup["address"], found[1], lookup["reason"])
 
     def is_a_refusal(self) -> bool:
         return any(sign in self.text for sign in ("SSL", "Sasl", "Authentication", "Handshake"))

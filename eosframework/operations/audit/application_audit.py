@@ -37,7 +37,7 @@ from eosframework.engine.operators.watermarks import WATERMARK_KEY
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.consumer.range_reader import Ranges
-from eosframework.operations.audit.audit_logs import Logs, OnProgress, ProcessedInput, notes_on_jobs
+from eosframework.operations.audit.audit_logs import Logs, ProcessedInput, notes_on_jobs
 from eosframework.operations.audit.audit_verdict import Scope, Verdict
 from eosframework.operations.audit.judged_ranges import Portions, divide
 from eosframework.operations.audit.output_comparison import (
@@ -51,6 +51,7 @@ from eosframework.operations.audit.output_comparison import (
     match,
 )
 from eosframework.operations.audit.receipt_books import Books
+from eosframework.process.steps import OnProgress, ignore_progress
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import (
     Aggregate,
@@ -168,7 +169,7 @@ class Proof(StrEnum):
 def audit_application(
     graph: Graph,
     settings: KafkaSettings,
-    on_progress: OnProgress = lambda what, done: None,
+    on_progress: OnProgress = ignore_progress,
     *,
     scope: Scope | None = None,
     proof: Proof = Proof.AUTO,
@@ -205,7 +206,7 @@ def audit_application(
 def audit_topology(
     graph: Graph,
     settings: Settings,
-    on_progress: OnProgress = lambda what, done: None,
+    on_progress: OnProgress = ignore_progress,
     *,
     scope: Scope | None = None,
     proof: Proof = Proof.AUTO,

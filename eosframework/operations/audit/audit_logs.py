@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -40,6 +40,7 @@ from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.consumer.range_reader import Batch, Ranges, read_ranges
 from eosframework.operations.audit.audit_verdict import Detail, Verdict
 from eosframework.operations.audit.receipt_books import Books, Span
+from eosframework.process.steps import OnProgress
 from eosframework.records import Position, TopicPartition, partitions_of
 
 
@@ -156,8 +157,6 @@ OPEN_TRANSACTION_SECONDS = 90.0
 """Longest wait for an open transaction; brokers abort it after its timeout."""
 
 Positions = dict[TopicPartition, int]
-OnProgress = Callable[[str, int], None]
-"""Called with the name of the topics being read and the number of records read so far."""
 
 
 class Logs:
@@ -282,7 +281,7 @@ class Logs:
                         f"more than {OPEN_TRANSACTION_SECONDS:g} s. Start the application's "
                         f"workers, or end it (`eosframework txn hanging`)"
                     ) from None
-                self._on_progress("waiting for an open transaction that holds positions", 0)
+                self._on_progress("waiting for an open transaction that holds positions", 0, 0)
 
     def settled_ends(self, outputs: list[TopicPartition]) -> Positions:
         """Return end offsets past every record written by now, once all transactions are decided.
@@ -305,16 +304,18 @@ class Logs:
                     f"for more than {OPEN_TRANSACTION_SECONDS:g} s, and readers stop there. Start "
                     f"the application's workers, or end it (`eosframework txn hanging`)"
                 )
-            self._on_progress(f"waiting for an open transaction on {behind[0]}", 0)
+            self._on_progress(f"waiting for an open transaction on {behind[0]}", 0, 0)
             time.sleep(0.2)
 
     def read(self, ranges: Ranges, what: str) -> Iterable[Batch]:
         """Yield the records of each range that a `read_committed` reader sees, in offset order."""
-        done = 0
+        total = sum(end - start for start, end in ranges.values())
+        done = dict.fromkeys(ranges, 0)
         for partition, messages in read_ranges(self._settings, ranges):
             yield partition, messages
-            done += len(messages)
-            self._on_progress(what, done)
+            # In offsets, as the total is: markers and aborted records are not yielded.
+            done[partition] = messages[-1].offset() + 1 - ranges[partition][0]
+            self._on_progress(what, sum(done.values()), total)
 
 
 _SHOWN_PLACES = 5

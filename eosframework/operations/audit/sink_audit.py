@@ -24,8 +24,9 @@ from eosframework.engine.task.receipts import Series
 from eosframework.errors import StartRefused
 from eosframework.kafka.consumer.range_reader import Ranges
 from eosframework.operations.audit import Verdict
-from eosframework.operations.audit.audit_logs import OPEN_TRANSACTION_SECONDS, Logs, OnProgress
+from eosframework.operations.audit.audit_logs import OPEN_TRANSACTION_SECONDS, Logs
 from eosframework.operations.audit.receipt_books import Books, Span
+from eosframework.process.steps import OnProgress, ignore_progress
 from eosframework.records import TopicPartition
 from eosframework.spark.sinks.kafka.sink_log import receipts_topic
 from eosframework.spark.sinks.sink_entry import (
@@ -41,7 +42,7 @@ from eosframework.spark.sinks.sink_entry import (
 def audit_sinks(
     application: str,
     settings: KafkaSettings,
-    on_progress: OnProgress = lambda what, done: None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Verdict:
     """Prove that each row of the complete batches of an application's Kafka sinks is there once.
 

@@ -20,6 +20,7 @@ from eosframework.operations.console.timelines import (
     transaction_timeline,
     windows_timeline,
 )
+from eosframework.process.steps import StepText
 from eosframework.records import WindowResult, whole_number
 from eosframework.state.query import as_json, plain, queried_stores
 
@@ -110,8 +111,10 @@ def _audit(app: Application, scope: Scope, proof: Proof) -> Callable[[Progress],
     graph = app.graph()
 
     def work(show: Progress) -> Done:
-        def progress(what: str, done: int) -> None:
-            show(f"{what} {done:,} records" if done else what)
+        text = StepText()
+
+        def progress(what: str, done: int, total: int) -> None:
+            show(text.of(what, done, total))
 
         verdict = audit_topology(graph, app.settings, progress, scope=scope, proof=proof)
         summary = (

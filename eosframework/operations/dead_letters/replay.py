@@ -233,7 +233,7 @@ def replay(
     letters: DeadLetters,
     choice: Choice,
     targets: Mapping[str, Target],
-    on_progress: Callable[[int], None] = lambda done: None,
+    on_progress: Callable[[int], object] = lambda done: None,
 ) -> Replayed:
     """Replay the selected dead letters that have no replay mark yet.
 

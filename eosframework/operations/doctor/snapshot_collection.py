@@ -156,7 +156,9 @@ def take_snapshot(graph: Graph, settings: Settings) -> Snapshot:
         ClusterUnreachable: no answer within a share of `kafka.request_timeout_seconds`.
         ConfigurationError: a property prevents the connection to the cluster.
     """
-    ClusterAdmin(_within(settings.kafka, _REACH_SHARE)).cluster_id()
+    # Of the brokers themselves: the cluster's id comes from a bootstrap server, which may name
+    # addresses that this machine does not reach.
+    ClusterAdmin(_within(settings.kafka, _REACH_SHARE)).broker_settings()
     with ThreadPoolExecutor(_THREADS) as pool:
         return _Collection(graph, settings, pool).snapshot()
 

@@ -15,7 +15,7 @@ from eosframework.config import ForeignPartitioner
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.metadata import TopicDescription, Values
 from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STATE
-from eosframework.operations.doctor.findings import NotSeen, Observation, Severity
+from eosframework.operations.doctor.findings import NotSeen, Observation, Severity, Unseen
 from eosframework.operations.doctor.snapshot import (
     COORDINATION,
     Snapshot,
@@ -84,7 +84,7 @@ def append_time(snapshot: Snapshot) -> Iterator[Observation]:
 
 def _partitions(topic: InternalTopic, found: TopicDescription) -> Iterator[Observation]:
     if topic.partitions and found.partitions != topic.partitions:
-        fix = "docs/howto/growing-partitions.md"
+        fix = "eosframework explain page growing-partitions"
         if found.partitions < topic.partitions:
             fix = f"eosframework apply APP, if nothing was processed yet; otherwise {fix}"
         yield Observation(
@@ -122,7 +122,7 @@ def ownership(snapshot: Snapshot) -> Iterator[Observation]:
     try:
         refuse_lost_ownership(facts.control, found.topic_id if found.exists else None, name)
     except StartRefused as error:
-        fix = "see docs/howto/producers.md; then eosframework apply APP"
+        fix = "eosframework explain page producers; then eosframework apply APP"
         yield Observation(f"application {snapshot.graph.application}", str(error), fix=fix)
         return
     if found.partitions != 1:
@@ -163,6 +163,21 @@ class _Copies:
     replicas: int
     min_in_sync: int | None
     to_come: bool = False
+
+
+def one_broker(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find a cluster of one broker, on which no topic can have more than one replica."""
+    if (broker := _only_broker(snapshot)) is not None:
+        yield Observation("the cluster", f"broker {broker} alone, so one replica of each topic")
+
+
+def _only_broker(snapshot: Snapshot) -> int | None:
+    """Return the broker, if all topics are on it and no other is known."""
+    if isinstance(snapshot.brokers.found, Unseen) or len(snapshot.brokers.found) > 1:
+        return None
+    (broker,) = snapshot.brokers.found
+    places = [place for facts in snapshot.existing().values() for place in facts.placements]
+    return broker if all(set(place.replicas) <= {broker} for place in places) else None
 
 
 def coordination_replicas(snapshot: Snapshot) -> Iterator[Observation]:
@@ -271,6 +286,8 @@ def _coordination(snapshot: Snapshot) -> Iterator[_Copies]:
 
 
 def _too_few(snapshot: Snapshot, topics: Iterator[_Copies]) -> Iterator[Observation]:
+    if _only_broker(snapshot) is not None:
+        return  # `one_broker` reports it, once for all topics.
     for copies in topics:
         if copies.replicas >= REPLICAS:
             continue
@@ -518,6 +535,7 @@ CHECKS = {
     "append-time": append_time,
     "internal-topics": internal_topics,
     "ownership-topic": ownership,
+    "one-broker": one_broker,
     "coordination-replicas": coordination_replicas,
     "coordination-in-sync": coordination_in_sync,
     "coordination-partitions": coordination_partitions,

@@ -133,7 +133,7 @@ def test_a_transaction_that_is_still_open_hides_nothing_and_adds_nothing(
 
     waited: list[str] = []
 
-    def end_it(what: str, done: int) -> None:
+    def end_it(what: str, done: int, total: int) -> None:
         if what.startswith("waiting for an open transaction") and not waited:
             waited.append(what)
             producer.abort_transaction(60)
@@ -157,7 +157,7 @@ def test_positions_in_an_open_transaction_are_waited_for(application: Applicatio
     consumer.close()
     waited: list[str] = []
 
-    def end_it(what: str, done: int) -> None:
+    def end_it(what: str, done: int, total: int) -> None:
         if "holds positions" in what and not waited:
             waited.append(what)
             producer.abort_transaction(60)

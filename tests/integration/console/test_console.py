@@ -75,7 +75,7 @@ def test_pages_say_what_the_commands_say_and_survive_a_killed_worker(
             assert row[2] == "running"
             assert (row[3], row[4]) == (partition["partition"], str(partition["committed"]))
 
-        listed = json_of(totals, "txn", "list", "--application", totals.name)["transactions"]
+        listed = json_of(totals, "txn", "list", totals.name)["transactions"]
         ids = console.wait_for("/transactions", "Transactional ids of the application")
         assert {row[0] for row in ids.rows("Transactional ids")} == {
             entry["transactional_id"] for entry in listed

@@ -175,7 +175,7 @@ def test_what_is_configured_badly_is_found_and_nothing_is_created_by_looking(
             "transactional-id-expiration": "warning",
             "offsets-retention": "warning",
             "expired-transaction-interval": "warning",
-            "coordination-replicas": "warning",
+            "one-broker": "warning",
             "automatic-topics": "note",
             "readers": "note",
         }.items()

@@ -125,7 +125,7 @@ def test_an_open_transaction_is_listed_with_its_owner_and_described_with_its_lag
     assert by_id[foreign]["owner"] is None
     lines = run(kafka, "list")[1].splitlines()
     assert any(foreign in line and line.endswith("foreign") for line in lines)
-    only = data(run(kafka, "list", "--application", application, "--json"))["transactions"]
+    only = data(run(kafka, "list", application, "--json"))["transactions"]
     assert [entry["transactional_id"] for entry in only] == [ours]
 
     described = data(run(kafka, "describe", ours, "--json"))

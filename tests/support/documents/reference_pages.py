@@ -37,11 +37,23 @@ def command_line() -> str:
     lines = [
         "# Command line\n",
         f"`eosframework COMMAND --help` prints the same. {_GENERATED}\n",
+        *_CONVENTIONS,
         *_exit_codes(),
     ]
     for _, command, context in _commands(root, _ROOT, None):
         lines += _command(command, context)
     return "\n".join(lines)
+
+
+_CONVENTIONS = (
+    "## Conventions\n",
+    "- `APP` is a `.yaml` file, a `.py` file, `file.py:attribute` or `package.module:attribute`.",
+    "- `--config`, `--set`, `--bootstrap-server` and `--log-format` are options of every command "
+    "that reads settings.",
+    "- A command that finds out by itself what it changes shows it and asks: `--yes` answers, "
+    "`--dry-run` only shows. One whose arguments say what it changes does it at once.",
+    "- `--json` prints one JSON object on stdout; questions, progress and logs go to stderr.\n",
+)
 
 
 def _exit_codes() -> Iterator[str]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer.main
 
+from eosframework import cli
 from eosframework.cli import main
-from eosframework.cli.options import SettingsOptions, confirmed
+from eosframework.cli.options import SettingsOptions, confirmed, parse_assignments
+from eosframework.config import LogFormat
 from eosframework.errors import ConfigurationError
 
 
@@ -45,12 +50,21 @@ def test_the_flag_for_brokers_overrides_every_other_source(
 ) -> None:
     monkeypatch.setenv("EOS_KAFKA__BOOTSTRAP_SERVERS", "environment:1")
     assigned = ["kafka.bootstrap_servers=assigned:1", "worker.instance=w"]
-    options = SettingsOptions(None, assigned, "[::1]:9092,flag:1")
+    options = SettingsOptions(None, assigned, "[::1]:9092,flag:1", None)
     assert options.load().kafka.bootstrap_servers == "[::1]:9092,flag:1"
     assert options.load().worker.instance == "w"
-    assert SettingsOptions(None, assigned, None).load().kafka.bootstrap_servers == "assigned:1"
+    assert (
+        SettingsOptions(None, assigned, None, None).load().kafka.bootstrap_servers == "assigned:1"
+    )
     with pytest.raises(ConfigurationError, match="--bootstrap-server is empty; expected HOST:PORT"):
-        SettingsOptions(None, None, " ").load()
+        SettingsOptions(None, None, " ", None).load()
+
+
+def test_the_form_of_log_events_has_an_option_at_every_command() -> None:
+    options = SettingsOptions(None, ["log.format=json"], None, "console")
+    assert options.load().log.format is LogFormat.CONSOLE
+    with pytest.raises(ConfigurationError, match=r"log\.format"):
+        SettingsOptions(None, None, None, "pretty").load()
 
 
 @pytest.mark.parametrize(
@@ -144,3 +158,36 @@ def test_shells_can_complete_commands(
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", words)
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
     assert "errors" in run(capsys)[1]
+
+
+def test_a_setting_of_a_topic_that_is_no_assignment_names_its_option() -> None:
+    assert parse_assignments(["cleanup.policy=compact"], example="a=b", option="--setting") == {
+        "cleanup.policy": "compact"
+    }
+    with pytest.raises(ConfigurationError, match="--setting 'compact' is not KEY=VALUE"):
+        parse_assignments(["compact"], example="a=b", option="--setting")
+
+
+def commands_of(command: Any, name: str = "eosframework") -> Iterator[tuple[str, Any]]:
+    under = getattr(command, "commands", {})
+    if not under:
+        yield name, command
+    for part, each in under.items():
+        yield from commands_of(each, f"{name} {part}")
+
+
+def test_an_option_means_the_same_at_every_command() -> None:
+    """But for `--markdown`, which is hidden, and options of one command alone."""
+    cli._register([])
+    shared = ("--yes", "--dry-run", "--json", "--config", "--bootstrap-server", "--log-format")
+    meanings: dict[str, set[str | None]] = {}
+    for name, command in commands_of(typer.main.get_command(cli.app)):
+        options = {option: p for p in command.params for option in getattr(p, "opts", ())}
+        for option in shared:
+            if option in options:
+                meanings.setdefault(option, set()).add(options[option].help)
+        if "--dry-run" in options:
+            assert "--yes" in options, name
+        if "--config" in options:
+            assert {"--set", "--bootstrap-server", "--log-format"} <= options.keys(), name
+    assert {option: len(texts) for option, texts in meanings.items()} == dict.fromkeys(shared, 1)

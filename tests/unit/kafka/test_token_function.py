@@ -17,7 +17,7 @@ from eosframework.errors import ConfigurationError
 from eosframework.kafka.client.properties import client_properties, new_client
 from eosframework.kafka.client.token_function import TokenFunction, token_function
 from eosframework.kafka.inspect.configuration import client_configuration
-from eosframework.process.logs import CLIENT_LOGGER
+from eosframework.process.client_log import CLIENT_LOGGER
 from eosframework.spark.session.java_properties import java_properties
 
 OAUTH: dict[str, Any] = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "OAUTHBEARER"}

@@ -55,6 +55,33 @@ def test_an_error_is_logged_with_its_traceback_and_no_secret(
     assert SECRET not in written
 
 
+def test_a_terminal_shows_one_line_for_an_event_with_what_a_person_reads(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logs(LogSettings(format=LogFormat.CONSOLE))
+    logger = structlog.get_logger("eosframework.worker")
+    logger.info(
+        "task_assigned",
+        application="shop",
+        transactional_id="shop:worker.vm:0",
+        task="orders[0]",
+        offsets={"orders[0]": 7, "payments[0]": 9},
+    )
+    logger.warning("record_skipped", error="two\nlines")
+    assigned, skipped = capsys.readouterr().err.splitlines()
+    assert assigned.split(maxsplit=1)[1].split() == [
+        "task_assigned",
+        "task=orders[0]",
+        "offsets=orders[0]:",
+        "7,",
+        "payments[0]:",
+        "9",
+        "transactional_id=shop:worker.vm:0",
+    ]
+    assert "warning" in skipped
+    assert r"error='two\nlines'" in skipped
+
+
 def test_a_program_that_configured_structlog_keeps_its_configuration() -> None:
     events: list[structlog.typing.EventDict] = []
 

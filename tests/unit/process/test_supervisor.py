@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from eosframework.cli import exit_code_of
+from eosframework.errors import RunError
 from eosframework.process.supervisor import CRASHED, ChildProcess, Supervisor, run_in_child
 
 
@@ -65,3 +67,29 @@ def test_a_worker_that_fails_by_itself_stops_the_others(tmp_path: Path) -> None:
         return 1
 
     assert run_supervisor(worker, ["good", "bad"]) == 1
+
+
+def test_the_reason_of_the_worker_that_failed_is_kept_whatever_others_write(
+    tmp_path: Path,
+) -> None:
+    def worker(name: str) -> int:
+        if name == "bad":
+            while not (tmp_path / "ready").exists():
+                threading.Event().wait(0.001)
+            return exit_code_of(fail)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        (tmp_path / "ready").touch()
+        threading.Event().wait(60)
+        return 1
+
+    def fail() -> None:
+        raise RunError("record orders[0]@7 failed")
+
+    def supervise() -> int:
+        supervisor = Supervisor(worker, ["good", "bad"], 60)
+        code = supervisor.run()
+        (tmp_path / "failure").write_text(str(supervisor.failure))
+        return code
+
+    assert ChildProcess(supervise).wait() == RunError.exit_code
+    assert (tmp_path / "failure").read_text() == "worker bad ended: record orders[0]@7 failed"

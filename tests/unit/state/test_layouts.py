@@ -19,7 +19,7 @@ from eosframework.engine.operators.store_transaction import (
 )
 from eosframework.engine.operators.stream_joins import Interval, StreamJoinOperator
 from eosframework.engine.operators.windows import Alarm
-from eosframework.records import WindowResult
+from eosframework.records import WindowResult, moment
 from eosframework.serialization.serdes import BYTES, JSON, STRING
 from eosframework.state.memory import MemoryStore
 from eosframework.state.query import HistoryLayout, Layout, Row, WaitingLayout, layout_of
@@ -161,6 +161,30 @@ def test_records_that_wait_for_the_other_side_are_read_by_key(
         on_error=OnError(),
     )
     require(WaitingLayout(join), content, waiting, keys)
+
+
+def remind(record: Any, context: Any) -> None:
+    context.set_timer(record.timestamp + 1_000)
+
+
+def too_late(key: str, time: int, context: Any) -> None:
+    raise AssertionError("no timer is due")
+
+
+@EXAMPLES
+@given(RECORDS, RANGES)
+def test_timers_are_read_by_key_and_scanned_in_the_order_in_which_they_fire(
+    records: Any, keys: tuple[str, str | None]
+) -> None:
+    bench = Bench(
+        lambda keyed: keyed.process(remind, on_timer=too_late, name="reminders"), value="json"
+    )
+    bench.feed(*records)
+    layout, content = layout_and_content(bench)
+    times = {(key, time + 1_000) for key, _, time in records}
+    require(layout, content, [(key, {"fires_at": moment(at)}) for key, at in times], keys)
+    scanned = [row.timestamp for row in layout.scan(content, b"", None)]
+    assert scanned == sorted(at for _, at in times)
 
 
 def test_a_row_has_the_time_of_what_it_was_made_of() -> None:

@@ -211,3 +211,19 @@ FEW = replace(topic(), replication_factor=1)
 """A topic whose records are on one broker only."""
 
 VERIFY = "transaction_partition_verification_enable"
+
+
+def on_one_broker(*names: str) -> Snapshot:
+    """A cluster of one broker, with topics of one replica, the brokers' own among them."""
+    alone = replace(
+        topic(1, min_insync_replicas="1"),
+        replication_factor=1,
+        placements=(Placement(0, 1, (1,), (1,)),),
+    )
+    one = dict(BROKER_VALUES)
+    return snapshot(
+        brokers=Seen({1: one}),
+        topics={
+            name: Seen(alone) for name in (*names, "__transaction_state", "__consumer_offsets")
+        },
+    )

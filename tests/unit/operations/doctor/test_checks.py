@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eosframework.cli.doctor import markdown
+from eosframework.cli.doctor import SHOWN, _print, blocks, markdown
 from eosframework.config import KafkaSettings, Settings
 from eosframework.kafka.inspect.coordinators import TransactionListing
 from eosframework.kafka.inspect.formats import TxnState
@@ -19,8 +19,11 @@ from tests.unit.operations.doctor.case import Case
 from tests.unit.operations.doctor.cases import CASES
 from tests.unit.operations.doctor.made_up import (
     BROKER_VALUES,
+    FEW,
     VERIFY,
+    on_one_broker,
     snapshot,
+    topic,
     with_brokers,
     with_tables,
     with_topic,
@@ -70,6 +73,41 @@ def test_only_an_error_makes_an_application_unhealthy() -> None:
 def test_brokers_of_the_same_value_are_one_finding() -> None:
     (finding,) = findings_of(with_brokers(offsets_retention_minutes="60"), "offsets-retention")
     assert finding.about == "broker 1, broker 2, broker 3"
+
+
+def test_a_cluster_of_one_broker_is_one_finding_however_many_topics_it_has() -> None:
+    found = examine(on_one_broker("orders", "large")).findings
+    of_replicas = [finding.check for finding in found if "replica" in finding.found]
+    assert of_replicas == ["one-broker"]
+
+
+def test_a_topic_with_a_replica_elsewhere_is_on_more_than_one_broker() -> None:
+    alone = on_one_broker("orders")
+    with_another = replace(alone, topics={**alone.topics, "large": Seen(topic())})
+    assert findings_of(with_another, "one-broker") == []
+    assert findings_of(with_another, "topic-replicas") != []
+
+
+def test_findings_of_one_check_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+    few = {f"in-{number}": Seen(FEW) for number in range(9)}
+    report = examine(snapshot(topics={**snapshot().topics, **few}))
+    (block,) = (b for b in blocks(report.findings) if b[0].check == "topic-replicas")
+    assert len(block) == len(few)
+    _print(report, "shop.yaml")
+    printed = capsys.readouterr().out
+    assert printed.count("three replicas of each input") == 1
+    assert printed.count("kafka-reassign-partitions.sh") == SHOWN
+    assert f"and {len(few) - SHOWN} objects like these; --json prints them all" in printed
+
+
+def test_a_command_to_copy_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    report = examine(with_topic("large", FEW))
+    (finding,) = (f for f in report.findings if f.check == "topic-replicas")
+    _print(report, "shop.yaml")
+    assert f"  -> {finding.fix}\n" in capsys.readouterr().out
 
 
 def test_brokers_that_do_not_tell_whether_they_verify_are_an_error_unless_assumed() -> None:

@@ -7,9 +7,17 @@ from dataclasses import replace
 from eosframework.kafka.admin.metadata import Placement, TopicDescription
 from eosframework.operations.doctor.findings import Seen
 from tests.unit.operations.doctor.case import Case, E, W
-from tests.unit.operations.doctor.made_up import FEW, TOPIC_VALUES, topic, with_brokers, with_topic
+from tests.unit.operations.doctor.made_up import (
+    FEW,
+    TOPIC_VALUES,
+    on_one_broker,
+    topic,
+    with_brokers,
+    with_topic,
+)
 
 CASES = [
+    Case("one-broker", W, lambda: on_one_broker("orders"), "broker 1 alone", "run three brokers"),
     Case(
         "coordination-replicas",
         W,
