@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eosframework.application.context import ApplicationContext
+from eosframework.config import Settings
 from eosframework.engine.worker.settlement import Settlement
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.worker_clients import producers
 from eosframework.records import Position, TopicPartition
+from eosframework.topology.graph.graph import Graph
 from eosframework.transactions.producing import fence
+
+if TYPE_CHECKING:
+    from eosframework.postgres.database.tables.decisions import PostgresDecisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,24 @@ class _EmptyGroup:
         return self.admin.no_membership(self.name)
 
 
+def decisions(graph: Graph, settings: Settings) -> PostgresDecisions:
+    """Return the database that decides the transactions of a graph's transforms.
+
+    Raises:
+        ConfigurationError: no database is configured.
+        StartRefused: the role lacks privileges.
+        DatabaseUnavailable: the database is unavailable.
+    """
+    # Import the database driver only for tables.
+    from eosframework.postgres.database import Database
+    from eosframework.postgres.database.grants import DECISION_GRANTS, require_grants
+    from eosframework.postgres.database.tables.decisions import PostgresDecisions
+
+    database = Database(settings.database, application_name=f"eosframework {graph.application}")
+    require_grants(database, DECISION_GRANTS)
+    return PostgresDecisions(database, graph.application, graph.together)
+
+
 def settle_decisions(context: ApplicationContext) -> None:
     """Produce again what Kafka lacks of the decisions of a stopped application; forget them.
 
@@ -44,9 +67,6 @@ def settle_decisions(context: ApplicationContext) -> None:
     """
     if not context.graph.together:
         return
-    # Import the database driver only for tables.
-    from eosframework.application.composition.table_writer import decisions
-
     graph, settings = context.graph, context.settings
     database = decisions(graph, settings)
     ids = database.known_ids()
@@ -68,9 +88,6 @@ def set_decided_offsets(context: ApplicationContext, positions: Sequence[Positio
     """
     if not context.graph.together:
         return
-    # Import the database driver only for tables.
-    from eosframework.application.composition.table_writer import decisions
-
     writing = {
         source.topic
         for part in context.graph.sub_topologies
@@ -89,9 +106,6 @@ def forget_decided(context: ApplicationContext) -> None:
     """
     if not context.graph.together:
         return
-    # Import the database driver only for tables.
-    from eosframework.application.composition.table_writer import decisions
-
     database = decisions(context.graph, context.settings)
     database.forget()
     database.forget_offsets()

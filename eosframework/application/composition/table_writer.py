@@ -23,8 +23,6 @@ from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import consumer_client, tables_group_settings
 from eosframework.postgres.database import Database
-from eosframework.postgres.database.grants import DECISION_GRANTS, require_grants
-from eosframework.postgres.database.tables.decisions import PostgresDecisions
 from eosframework.postgres.database.tables.table_schema import TablesPlan, apply_tables, plan_tables
 from eosframework.postgres.database.tables.table_sink import (
     PostgresRowStore,
@@ -170,19 +168,6 @@ def forget_table_positions(
     stored = stored_positions(database, graph.application)
     forgotten = [StoredPosition(p.partition, "", None) for p in stored if p.partition[0] in topics]
     store_positions(database, graph.application, forgotten, emptied)
-
-
-def decisions(graph: Graph, settings: Settings) -> PostgresDecisions:
-    """Return the database that decides the transactions of a graph's transforms.
-
-    Raises:
-        ConfigurationError: no database is configured.
-        StartRefused: the role lacks privileges.
-        DatabaseUnavailable: the database is unavailable.
-    """
-    database = _database(graph, settings)
-    require_grants(database, DECISION_GRANTS)
-    return PostgresDecisions(database, graph.application, graph.together)
 
 
 def _database(graph: Graph, settings: Settings) -> Database:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from eosframework.application.composition.context import Observed, WorkerContext
+from eosframework.application.decided import decisions
 from eosframework.application.event_times import kept_outputs
 from eosframework.application.output_limits import output_limits
 from eosframework.application.ownership_topic import OwnershipTopic
@@ -325,12 +326,7 @@ def _ownership(context: WorkerContext, claims: OwnershipTopic) -> Ownership | No
 
 
 def _decisions(context: WorkerContext) -> Decisions | None:
-    if not context.graph.together:
-        return None
-    # Import the database driver only for tables.
-    from eosframework.application.composition.table_writer import decisions
-
-    return decisions(context.graph, context.settings)
+    return decisions(context.graph, context.settings) if context.graph.together else None
 
 
 def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLeastOnceOutputs:
