@@ -14,6 +14,8 @@ import structlog
 from pydantic import BaseModel
 
 from eosframework.application.internal_topics import own_topics, task_counts
+from eosframework.engine.calls.call_runner import CallRunner
+from eosframework.engine.calls.event_loop import SteppedLoop
 from eosframework.engine.codegen.compile_context import CompileContext
 from eosframework.engine.codegen.compiler import compile_part
 from eosframework.engine.conversions import as_milliseconds
@@ -153,6 +155,7 @@ class TopologyTestDriver:
         self._plan = self._compiled(batch_rows)
         self._read: dict[TopicPartition, int] = {}
         self._state = MachineState()
+        self._calls: CallRunner | None = None
         self._crash_at: int | None = None
         self._hits = 0
         self._crashed = False
@@ -392,6 +395,8 @@ class TopologyTestDriver:
             raise Crash(point)
 
     def _is_through(self) -> bool:
+        if self._calls is not None and self._calls.in_flight:
+            return False
         sources = self._plan.topics
         ends = {p: log.end for p, log in self.kafka.logs.items() if p.topic in sources}
         tasks = self._worker.tasks.values()
@@ -457,9 +462,18 @@ class TopologyTestDriver:
             state=state,
             clock=lambda: kafka.now,
             now=lambda: kafka.now,
+            calls=self._new_calls(),
         )
         worker.start()
         return worker
+
+    def _new_calls(self) -> CallRunner | None:
+        """Return what runs coroutines on the driver's clock; those of an earlier worker end."""
+        if self._calls is not None:
+            self._calls.close()
+        if self._plan.makes_calls:
+            self._calls = CallRunner(new_loop=lambda: SteppedLoop(lambda: self.kafka.now))
+        return self._calls
 
     def _new_input(self) -> MemoryInput:
         return MemoryInput(self.kafka)
