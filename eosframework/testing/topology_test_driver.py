@@ -472,7 +472,8 @@ class TopologyTestDriver:
         if self._calls is not None:
             self._calls.close()
         if self._plan.makes_calls:
-            self._calls = CallRunner(new_loop=lambda: SteppedLoop(lambda: self.kafka.now))
+            kafka = self.kafka
+            self._calls = CallRunner(new_loop=lambda: SteppedLoop(lambda: kafka.now))
         return self._calls
 
     def _new_input(self) -> MemoryInput:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
-from eosframework.engine.calls.event_loop import EventLoop
+from eosframework.engine.calls.event_loop import EventLoop, Loop
 from eosframework.engine.calls.flights import Call, Flight
 from eosframework.engine.calls.resources import Resources
 from eosframework.engine.calls.step_calls import GRACE_SECONDS, StepCalls
@@ -66,12 +66,12 @@ class CallRunner:
     def __init__(
         self,
         limit_bytes: int = LIMIT_BYTES,
-        new_loop: Callable[[], EventLoop] = EventLoop,
+        new_loop: Callable[[], Loop] = EventLoop,
     ) -> None:
         self.held_bytes = 0
         self._limit_bytes = limit_bytes
         self._mean_bytes: float | None = None
-        self._loop: EventLoop | None = None
+        self._loop: Loop | None = None
         self._new_loop = new_loop
         self._steps: dict[Step, StepCalls] = {}
         self._resources = Resources()
@@ -114,7 +114,7 @@ class CallRunner:
         """Take ended calls back, and begin those that follow from them."""
         ended, begun = self._ended, list[Call]()
         if self._loop is not None and self.in_flight:
-            self._loop.step(self._note_blocked)
+            self._loop.step()
         while ended:
             call = ended.popleft()
             flight = call.flight

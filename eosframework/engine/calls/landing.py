@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from eosframework.engine.calls.call_runner import CallRunner
+from eosframework.engine.calls.event_loop import SteppedLoop
 from eosframework.engine.calls.flights import Flight, FlightPlan
 from eosframework.transactions.ports import Message
 
@@ -16,7 +18,8 @@ AHEAD_RECORDS = 1000
 """The records that may wait for calls, or ten times the concurrency if that is more: enough that
 calls continue while a transaction is committed."""
 
-WAIT_SECONDS = 0.1
+WAIT_SECONDS = 0.001
+"""The pause between two turns of the loop, which has no thread here."""
 
 
 def ahead_of(plan: FlightPlan) -> int:
@@ -33,13 +36,13 @@ class _Shared:
     def get(cls) -> CallRunner:
         """Return the runner, which ends with the process."""
         if cls.runner is None:
-            cls.runner = CallRunner()
+            cls.runner = CallRunner(new_loop=lambda: SteppedLoop(time.monotonic))
             atexit.register(cls.runner.close)
         return cls.runner
 
     @classmethod
     def forget(cls) -> None:
-        """Forget the runner: a forked process has no thread of it."""
+        """Forget the runner, whose sockets belong to the parent process."""
         cls.runner = None
 
 
@@ -86,9 +89,10 @@ class Landing:
                 if not flights:
                     return
                 while not flights[0].is_complete:
-                    runner.wait(WAIT_SECONDS)
-                    runner.check()
                     runner.collect()
+                    runner.check()
+                    if not flights[0].is_complete:
+                        runner.wait(WAIT_SECONDS)
                 runner.release((flights[0],))
                 yield flights.popleft()
         finally:

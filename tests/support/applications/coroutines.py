@@ -45,7 +45,7 @@ async def swallow_at_thirteen(value: Value) -> Value:
 async def block_at_thirteen(value: Value) -> Value:
     """Block the event loop at record 13 for as long as EOS_TEST_BLOCKS says."""
     if value["n"] == 13:
-        time.sleep(float(os.environ["EOS_TEST_BLOCKS"]))  # noqa: ASYNC251 - that is the fault
+        time.sleep(float(os.environ["EOS_TEST_BLOCKS"]))
     return await double(value)
 
 
