@@ -89,15 +89,16 @@ class CallRunner:
         """True if ended calls wait to be taken back."""
         return bool(self._ended)
 
-    def has_room(self, concurrency: int) -> bool:
-        """Return whether results of one more record may be held.
+    def room(self, concurrency: int) -> int:
+        """Return the number of further records whose results may be held.
 
         Args:
-            concurrency: of its calls; while the size of results is unknown, few may be in flight.
+            concurrency: of their calls; while the size of results is unknown, few may be in flight.
         """
         if self._mean_bytes is None:
-            return self.in_flight < 2 * concurrency
-        return self.held_bytes + (self.in_flight + 1) * self._mean_bytes <= self._limit_bytes
+            return 2 * concurrency - self.in_flight
+        left_bytes = self._limit_bytes - self.held_bytes
+        return int(left_bytes / max(self._mean_bytes, 1.0)) - self.in_flight
 
     def hand_over(self, calls: Sequence[Call]) -> None:
         """Begin calls on the loop."""

@@ -79,7 +79,7 @@ class Landing:
         try:
             while True:
                 while not is_through and len(flights) < most:
-                    if flights and not runner.has_room(self._plan.most_calls):
+                    if flights and runner.room(self._plan.most_calls) <= 0:
                         break
                     if (message := next(messages, None)) is None:
                         is_through = True

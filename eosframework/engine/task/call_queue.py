@@ -70,8 +70,8 @@ class CallQueue:
 
     def _begin_calls(self) -> None:
         begun: list[Call] = []
-        while self._has_room() and self._others.is_ready():
-            taken = self._others.take(min(TAKEN_RECORDS, self._most_records - self._held))
+        while (room := self._room()) > 0 and self._others.is_ready():
+            taken = self._others.take(min(TAKEN_RECORDS, room))
             plan = self._plans[taken.partition.topic]
             size_bytes = taken.size_bytes // len(taken.messages)
             name: Hashable = None if self._one_lane else taken.partition
@@ -88,10 +88,9 @@ class CallQueue:
             self._runner.hand_over(begun)
             begun = []
 
-    def _has_room(self) -> bool:
-        if not self._held:
-            return True
-        return self._held < self._most_records and self._runner.has_room(self._most_calls)
+    def _room(self) -> int:
+        room = min(self._most_records - self._held, self._runner.room(self._most_calls))
+        return room if self._held else max(room, 1)
 
     def take(self, limit: int) -> Pending:
         """Return the next complete records of one partition, fetched under one membership."""
