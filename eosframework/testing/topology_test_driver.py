@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import structlog
 from pydantic import BaseModel
@@ -160,6 +160,18 @@ class TopologyTestDriver:
         self._hits = 0
         self._crashed = False
         self._worker = self._new_worker()
+
+    def __enter__(self) -> Self:
+        """Return the driver; `with` closes it at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the resources of steps that call a coroutine; other topologies have none."""
+        if self._calls is not None:
+            self._calls.close()
 
     @property
     def now(self) -> float:

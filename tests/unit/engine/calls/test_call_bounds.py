@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from eosframework import Topology
-from eosframework.engine.calls.call_runner import CallRunner
 from eosframework.engine.calls.flights import size_of
 from eosframework.engine.calls.landing import AHEAD_RECORDS
 from eosframework.testing import TopologyTestDriver
@@ -31,7 +30,7 @@ def run(answer: Any, limit_bytes: int) -> tuple[int, int]:
     driver = TopologyTestDriver(app)
     for n in range(3 * AHEAD_RECORDS):
         driver.send("in", {"n": n})
-    runner: Any = driver._calls  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    runner: Any = driver._calls  # pyright: ignore[reportPrivateUsage]
     runner._limit_bytes = limit_bytes
     while driver.now < 20:
         driver.turn()
