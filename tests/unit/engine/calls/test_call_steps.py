@@ -55,7 +55,7 @@ class Service:
 def shaped(value: dict[str, int]) -> dict[str, int]:
     if value["n"] % 11 == 3:
         raise ValueError("not served")
-    return {"n": value["n"], "priced": value["n"] * 2}
+    return {**value, "priced": value["n"] * 2}
 
 
 def wanted(value: dict[str, int]) -> bool:
@@ -177,6 +177,22 @@ def test_a_hanging_call_holds_back_its_partition_alone() -> None:
     driver.run()
     assert driver.now >= 20
     assert [r.value["n"] for r in driver.read("out")] == [4, 6, 8]
+
+
+def test_a_hanging_call_holds_back_no_other_source_of_a_task_without_state() -> None:
+    async def hang_at_four(value: dict[str, int]) -> dict[str, int]:
+        await asyncio.sleep(20 if value["n"] == 4 else 0)
+        return value
+
+    app = Topology("app")
+    first, second = (app.stream(topic, key=str, value="json") for topic in ("a", "b"))
+    first.merge(second).map_async(hang_at_four).to("out")
+    driver = TopologyTestDriver(app)
+    for n in range(10):
+        driver.send("ab"[n % 2], {"n": n}, timestamp=n)
+    while driver.now < 5:
+        driver.turn()
+    assert sorted(r.value["n"] for r in driver.read("out")) == [0, 1, 2, 3, 5, 7, 9]
 
 
 def run_one(function: Any, *, count: int = 1, **options: Any) -> TopologyTestDriver:
