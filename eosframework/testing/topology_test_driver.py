@@ -8,12 +8,14 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import structlog
 from pydantic import BaseModel
 
 from eosframework.application.internal_topics import own_topics, task_counts
+from eosframework.engine.calls.call_runner import CallRunner
+from eosframework.engine.calls.event_loop import SteppedLoop
 from eosframework.engine.codegen.compile_context import CompileContext
 from eosframework.engine.codegen.compiler import compile_part
 from eosframework.engine.conversions import as_milliseconds
@@ -156,10 +158,23 @@ class TopologyTestDriver:
         self._read: dict[TopicPartition, int] = {}
         self._state = MachineState()
         self._database = MemoryDatabase(self.graph.together)
+        self._calls: CallRunner | None = None
         self._crash_at: int | None = None
         self._hits = 0
         self._crashed = False
         self._worker = self._new_worker()
+
+    def __enter__(self) -> Self:
+        """Return the driver; `with` closes it at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the resources of steps that call a coroutine; other topologies have none."""
+        if self._calls is not None:
+            self._calls.close()
 
     @property
     def now(self) -> float:
@@ -399,6 +414,8 @@ class TopologyTestDriver:
             raise Crash(point)
 
     def _is_through(self) -> bool:
+        if self._calls is not None and self._calls.in_flight:
+            return False
         sources = self._plan.topics
         ends = {p: log.end for p, log in self.kafka.logs.items() if p.topic in sources}
         tasks = self._worker.tasks.values()
@@ -467,9 +484,19 @@ class TopologyTestDriver:
             decisions=MemoryDecisions(self._database) if graph.together else None,
             clock=lambda: kafka.now,
             now=lambda: kafka.now,
+            calls=self._new_calls(),
         )
         worker.start()
         return worker
+
+    def _new_calls(self) -> CallRunner | None:
+        """Return what runs coroutines on the driver's clock; those of an earlier worker end."""
+        if self._calls is not None:
+            self._calls.close()
+        if self._plan.makes_calls:
+            kafka = self.kafka
+            self._calls = CallRunner(new_loop=lambda: SteppedLoop(lambda: kafka.now))
+        return self._calls
 
     def _new_input(self) -> MemoryInput:
         return MemoryInput(self.kafka)

@@ -14,7 +14,16 @@ from eosframework.testing import TopologyTestDriver
 
 HOWTOS = Path(__file__).resolve().parents[2] / "docs" / "howto"
 
-PAGES = ("batches", "dead-letters", "growing-partitions", "joins", "process", "state", "tables")
+PAGES = (
+    "batches",
+    "call-a-service",
+    "dead-letters",
+    "growing-partitions",
+    "joins",
+    "process",
+    "state",
+    "tables",
+)
 """Pages whose blocks are files of one folder: modules that begin with "# NAME.py", and topologies.
 
 Other pages show parts of an application, or have their own test."""

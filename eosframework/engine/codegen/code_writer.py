@@ -116,6 +116,10 @@ class CodeWriter:
             "write_large": strict_json.write_large,
         }
 
+    def sites(self) -> list[Site]:
+        """Return the sites of the lines so far, each once."""
+        return [*dict.fromkeys(self._sites.values())]
+
     def insert(self, before: int, lines: list[str]) -> None:
         """Insert lines before an index; the lines after it keep their sites."""
         self._sites = {

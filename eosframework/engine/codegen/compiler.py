@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 
+from eosframework.engine.calls.flights import FlightPlan
 from eosframework.engine.codegen.batch_code import is_batch
 from eosframework.engine.codegen.compile_context import NO_CONTEXT, CompileContext, Slots
 from eosframework.engine.codegen.generated_run import Run
@@ -53,6 +54,7 @@ class CompiledSource:
         code: the code object of `run`, by which its frame is found in a traceback.
         text: the generated code, for reading.
         takes_all_at_once: batch operators take all messages before the first one is run.
+        calls: the part that runs ahead; None: no step calls a coroutine.
     """
 
     source: Source
@@ -60,6 +62,7 @@ class CompiledSource:
     code: CodeType
     text: str
     takes_all_at_once: bool
+    calls: FlightPlan | None = None
 
     @property
     def is_table(self) -> bool:
@@ -253,5 +256,6 @@ def compile_source(source: Source, context: CompileContext = NO_CONTEXT) -> Comp
 
 
 def _compiled_source(source: Source, slots: Slots) -> CompiledSource:
-    run, text = generate_source(source, slots)
-    return CompiledSource(source, run, run.__code__, text, any(map(is_batch, source.children)))
+    run, text, calls = generate_source(source, slots)
+    takes_all = any(map(is_batch, source.children))
+    return CompiledSource(source, run, run.__code__, text, takes_all, calls)

@@ -33,10 +33,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum
 from itertools import groupby
 
+from eosframework.engine.calls.flights import FlightPlan
 from eosframework.engine.codegen.aggregate_code import write_aggregate
 from eosframework.engine.codegen.batch_code import BatchCode, is_batch
+from eosframework.engine.codegen.call_code import CallCode, leads_to_call
 from eosframework.engine.codegen.code_writer import GENERATED, CodeWriter, Variables
 from eosframework.engine.codegen.compile_context import YEAR_MS, Slots, UnitCheck
 from eosframework.engine.codegen.generated_run import Run
@@ -80,8 +83,8 @@ from eosframework.topology.graph.graph import (
 from eosframework.topology.graph.walk import may_change
 
 
-def generate_source(source: Source, slots: Slots) -> tuple[Run, str]:
-    """Return the function of a source, and its text."""
+def generate_source(source: Source, slots: Slots) -> tuple[Run, str, FlightPlan | None]:
+    """Return the function of a source, its text, and the part that runs ahead, if any."""
     code = CodeWriter(slots, _write_children)
     batches = BatchCode(code)
     code.ahead_ms = source.ahead_ms
@@ -89,30 +92,59 @@ def generate_source(source: Source, slots: Slots) -> tuple[Run, str]:
     pace = pace_of(code, source)
     held = slots.held(source)
     source = replace(source, children=[one for one in source.children if one not in held])
+    way = [child for child in source.children if leads_to_call(child)]
+    calls = None
+    if way:
+        ahead = replace(source, children=way)
+        calls = CallCode(ahead, code, _write_decode_ahead, write_step)
     begin = _write_begin(code)
     key_bytes = "m.key()"
     if source.topic in slots.context.own_topics and source.retry_of is None:
         key_bytes = code.variable("kb")
         write_watermark(code, key_bytes, closes=slots.has_windows, is_paced=pace is Pace.WATERMARKS)
     _write_try(code)
-    current = _write_decode(code, source, key_bytes, skips_value=bool(held))
+    rest = replace(source, children=[child for child in source.children if child not in way])
+    current = _write_decode(code, rest, key_bytes, skips_value=bool(held or way))
+    if calls is not None:
+        calls.write_decoding_failures(3)
     now, headers = write_times(code, source, pace, current.timestamp, current.headers)
+    if calls is not None:
+        calls.write_failures(3)
     current = replace(current, headers=headers, now=now, written=now)
-    groups = [(batched, list(found)) for batched, found in groupby(source.children, is_batch)]
-    for number, (are_batches, children) in enumerate(groups, 1):
-        if not are_batches:
-            is_shared = any(not batched for batched, _ in groups[number:])
+    groups = [(kind, list(found)) for kind, found in groupby(source.children, _kind_of)]
+    for number, (kind, children) in enumerate(groups, 1):
+        if kind is _Kind.CALLS and calls is not None:
+            calls.write_places(3, current)
+        elif kind is _Kind.BATCH:
+            for child in children:
+                assert isinstance(child, Step), "batch operators are steps"
+                batches.write(3, source, child, current)
+        else:
+            is_shared = any(other is _Kind.RECORD for other, _ in groups[number:])
             code.children(3, children, replace(current, is_shared=is_shared))
-            continue
-        for child in children:
-            assert isinstance(child, Step), "batch operators are steps"
-            batches.write(3, source, child, current)
     if slots.reorder is not None and held:
         write_hold(code, slots.reorder, current)
     batches.extend_loop(begin)
+    if calls is not None:
+        calls.extend_loop(begin, is_batch=any(map(is_batch, source.children)))
+        begin += 1
     _leave_out_unread(code, current.headers)
     _write_end(code, begin, pace)
-    return _compiled(code, source.name)
+    return *_compiled(code, source.name), None if calls is None else calls.plan
+
+
+class _Kind(Enum):
+    """The way in which a child of a source is written."""
+
+    RECORD = "record"
+    BATCH = "batch"
+    CALLS = "calls"
+
+
+def _kind_of(child: Node) -> _Kind:
+    if leads_to_call(child):
+        return _Kind.CALLS
+    return _Kind.BATCH if is_batch(child) else _Kind.RECORD
 
 
 def generate_emission(node: Aggregate | StreamJoin | Processor, slots: Slots) -> Run:
@@ -246,6 +278,10 @@ def _write_decode(
         code.line(3, f"if {own} - {timestamp} > {YEAR_MS}: {check}({timestamp}, {own})")
         code.write_time_limit(3, timestamp)
     return Variables(key, value, timestamp, headers, key_bytes, source.key)
+
+
+def _write_decode_ahead(code: CodeWriter, source: Source) -> Variables:
+    return _write_decode(code, source, "m.key()")
 
 
 def _leave_out_unread(code: CodeWriter, headers: str) -> None:

@@ -20,6 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from eosframework.engine.calls.flights import message_of
 from eosframework.engine.codegen.compiler import CompiledSource, Emission
 from eosframework.engine.failures.failure_handler import (
     FailureHandler,
@@ -414,8 +415,9 @@ class Task:
         self.records_in_transaction = 0
         self.failure = None
 
-    def close_stores(self) -> None:
-        """Close the stores; another worker may own them now."""
+    def close(self) -> None:
+        """Close the stores, which another worker may own now, and cancel what is under way."""
+        self._queue.clear()
         if self.stores is not None:
             self.stores.close()
             self._budget.release(self.stores)
@@ -560,9 +562,9 @@ class Task:
         refused = self._bisection.culprit(partition) if self._bisection else None
         if refused is not None and messages[0].offset() == refused.offset:
             site = Site("output", compiled.source.on_error)
-            self.failures(site, messages[0], refused.error, self._out)
+            self.failures(site, message_of(messages[0]), refused.error, self._out)
             if self._receipts is not None:
-                self._receipts.seal(0, messages[0])
+                self._receipts.seal(0, message_of(messages[0]))
             messages = messages[1:]
         until = self._clock() + self._give_time()
         run = RecordRun(messages, self._out, until, self._clock)

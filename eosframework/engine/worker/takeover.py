@@ -27,8 +27,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 
+from eosframework.engine.calls.call_runner import CallRunner
 from eosframework.engine.failures.failure_handler import FailureHandler
 from eosframework.engine.restoration.local_state import LocalState
+from eosframework.engine.task.call_queue import with_calls
 from eosframework.engine.task.measurements import Measures, TransactionMeasures
 from eosframework.engine.task.old_outputs import OldOutputs
 from eosframework.engine.task.open_state import SHARE, ChangesBudget
@@ -66,6 +68,7 @@ class Takeover:
         clock: seconds, monotonic.
         now: seconds since the epoch, for retries.
         settlement: of what a database has decided; None: no task writes tables with its outputs.
+        calls: runs the calls of coroutines; None: there are none.
     """
 
     def __init__(
@@ -82,8 +85,10 @@ class Takeover:
         clock: Callable[[], float],
         now: Callable[[], float],
         settlement: WorkerSettlement | None = None,
+        calls: CallRunner | None = None,
     ) -> None:
         self._plan = plan
+        self._calls = calls
         self._ownership = ownership
         self._settlement = settlement
         self._log = log
@@ -160,7 +165,7 @@ class Takeover:
             self._commit_starts(groups, by_task, committed, starts)
         except BaseException:
             for task in opened:
-                task.close_stores()
+                task.close()
             self._outputs.close(outputs)
             raise
         return opened, starts
@@ -286,8 +291,12 @@ class Takeover:
             transaction_timeout_seconds=self._options.transaction_timeout_seconds,
             clock=self._clock,
             receipts=self._plan.receipts,
-            queue=task_queue(
-                compiled, partitions, self._options, self._clock, self._now, self._has_more
+            queue=with_calls(
+                task_queue(
+                    compiled, partitions, self._options, self._clock, self._now, self._has_more
+                ),
+                compiled,
+                self._calls,
             ),
             emissions=compiled.emissions,
             stores=stores,

@@ -13,10 +13,12 @@ from dataclasses import replace
 
 import structlog
 
+from eosframework.engine.calls.call_runner import CallPoll, CallRunner
 from eosframework.engine.failures.failure_handler import LatePlace
 from eosframework.engine.restoration.held_input import HeldInput
 from eosframework.engine.restoration.local_state import LocalState
 from eosframework.engine.task.measurements import Measures
+from eosframework.engine.task.open_state import SHARE
 from eosframework.engine.task.task import RUN_SHARE, Task, producer_groups
 from eosframework.engine.task.task_states import TaskState
 from eosframework.engine.worker.catch_up import CatchUp
@@ -85,6 +87,7 @@ class Worker:
         now: seconds since the epoch, for retries.
         measured: whether to count records by topic, for `view`.
         on_round: called after each turn, with counts that are at most `COUNT_SECONDS` old.
+        calls: runs the calls of coroutines; None: one of its own, if there are any.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Worker:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         on_round: Callable[[WorkerCounts], None] | None = None,
+        calls: CallRunner | None = None,
     ) -> None:
         self.counts = WorkerCounts()
         self.tasks: dict[TransactionalId, Task] = {}
@@ -127,6 +131,10 @@ class Worker:
             settlement = WorkerSettlement(
                 decisions, outputs, log, plan, options.transaction_timeout_seconds
             )
+        if calls is None and plan.makes_calls:
+            calls = CallRunner(options.queue_bytes // SHARE)
+        self._calls = calls
+        self._call_poll = CallPoll()
         self._takeover = Takeover(
             plan,
             log,
@@ -139,6 +147,7 @@ class Worker:
             measures=self._measures if measured else None,
             clock=clock,
             now=now,
+            calls=calls,
         )
         self._rounds = CommitRounds(
             log,
@@ -286,7 +295,7 @@ class Worker:
         groups = producer_groups(tasks)
         for task in tasks:
             task.enter(TaskState.CLOSED)
-            task.close_stores()
+            task.close()
             add_task(self.counts, task)
             self._late_of_released += task.late_records.committed
             self._keyless_of_released += task.keyless_records.committed
@@ -337,6 +346,9 @@ class Worker:
             wait_seconds = self._rounds.remaining_seconds()
         else:
             wait_seconds = IDLE_SECONDS
+        if self._calls is not None:
+            self._calls.check()
+            wait_seconds = min(wait_seconds, self._call_poll.seconds(self._calls))
         # Rebalances arrive with a fetch; pausing partitions would discard prefetched records.
         limit = 1 if backlog else self._options.batch_records
         fetched = self._log.fetch(limit, wait_seconds, self._gather_seconds(backlog))
@@ -520,6 +532,8 @@ class Worker:
             self._late_notice.warn(self._late_of_released)
         else:
             self._late_notice.sum_up(self._late_of_released)
+        if self._calls is not None:
+            self._calls.close()
         self._pause_notice.warn(self.counts)
         if self._state is not None:
             self._state.close()

@@ -148,6 +148,12 @@ class Plan:
         return found
 
     @property
+    def makes_calls(self) -> bool:
+        """True if a step calls a coroutine."""
+        parts = self.parts.values()
+        return any(source.calls for part in parts for source in part.sources.values())
+
+    @property
     def topics(self) -> list[str]:
         """The source topics of all parts, sorted."""
         return sorted(topic for part in self.parts.values() for topic in part.sources)

@@ -57,8 +57,10 @@ from zipimport import zipimporter
 
 import structlog
 
+from eosframework.engine.calls.call_runner import CallRunner
 from eosframework.engine.failures.failure_handler import FailureHandler, describe
-from eosframework.engine.task.input_queues import Pending, TimeOf, TimestampQueue
+from eosframework.engine.task.call_queue import with_calls
+from eosframework.engine.task.input_queues import ArrivalQueue, Pending, TimeOf, TimestampQueue
 from eosframework.engine.task.offsets import Progress
 from eosframework.engine.task.open_state import SHARE, ChangesBudget
 from eosframework.engine.task.producer_group import ProducerGroup
@@ -167,6 +169,9 @@ _PIECE_RECORDS = 2000
 
 _RESTORE_PAUSE_SECONDS = 0.01
 
+_CALL_SECONDS = 0.5
+"""The longest wait for a call before the event loop is checked."""
+
 
 def run_attempt(
     spec: TaskSpec, partition: int, attempt_number: int, rows: Rows | None = None
@@ -268,6 +273,9 @@ class _AttemptRun(AttemptWork[TaskProgress]):
         self._piece_records = min(_PIECE_RECORDS, most_records)
         self._announced_at = clock()
         state, compiled = context.state, context.compiled
+        makes_calls = any(source.calls for source in compiled.sources.values())
+        queue_bytes = settings.worker.queue_megabytes * 2**20
+        self._calls = CallRunner(queue_bytes // SHARE) if makes_calls else None
         self._task = Task(
             context.identity,
             compiled.sources,
@@ -283,7 +291,8 @@ class _AttemptRun(AttemptWork[TaskProgress]):
             failures=FailureHandler(
                 internal_topics=context.internal_topics, limits=compiled.limits
             ),
-            budget=ChangesBudget(settings.worker.queue_megabytes * 2**20 // SHARE),
+            budget=ChangesBudget(queue_bytes // SHARE),
+            queue=with_calls(ArrivalQueue(), compiled, self._calls),
         )
         self._counters = Counters(self._task, compiled)
         self._events = structlog.get_logger("eosframework.backfill").bind(
@@ -321,8 +330,10 @@ class _AttemptRun(AttemptWork[TaskProgress]):
                 self._announce(ended=True)
 
     def close(self) -> None:
-        """Close the stores."""
-        self._task.close_stores()
+        """Close the stores, and end calls that are under way."""
+        self._task.close()
+        if self._calls is not None:
+            self._calls.close()
 
     # --- rows: A5 ---------------------------------------------------------------------------
 
@@ -341,12 +352,20 @@ class _AttemptRun(AttemptWork[TaskProgress]):
     def _run_pending(self) -> None:
         if self._task.state is TaskState.ASSIGNED:
             self._bring_up_to_date()
-        while self._task.has_pending:
+        while self._task.has_pending or self._waits_for_calls():
             until = self._clock() + self._interval_seconds - self._task.age_seconds()
             with ended_unless_done(self._stuck_seconds):
                 self._task.run(until)
             if self._is_due():
                 self._commit()
+
+    def _waits_for_calls(self) -> bool:
+        """Wait until a record may be run; return False if none waits for calls."""
+        calls = self._calls
+        while calls is not None and calls.in_flight and not self._task.has_pending:
+            calls.wait(_CALL_SECONDS)
+            calls.check()
+        return self._task.has_pending
 
     def _bring_up_to_date(self) -> None:
         """Restore the stores (A4), and announce this attempt periodically."""

@@ -16,6 +16,7 @@ from eosframework.records import Record
 from eosframework.serialization import references
 from eosframework.serialization.schemas import Registered
 from eosframework.serialization.serdes import SerdeLike, serde_of
+from eosframework.topology.spec.call_spec import RateLike
 from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
 from eosframework.topology.spec.loaded import Place
 from eosframework.topology.spec.step_spec import columns_of
@@ -232,6 +233,40 @@ class StoreOptions(TypedDict, total=False):
     """Version of the format of the values. Raise it with a change that cannot read older values."""
     upgrade: BinaryFunction
     """Takes the bytes of an older value and its version; returns the value of this version."""
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of the steps that call a coroutine."""
+
+    concurrency: int
+    """The most calls of the step in flight in a worker. Default: 64."""
+    order: Literal["input", "key"]
+    """input (the default): calls begin in input order, whatever their keys. key: calls of one key
+    are serial, and those of other keys overtake them. Results take the order of the input in both
+    cases."""
+    timeout: DurationLike
+    """The longest time of a call; it is cancelled then, and has failed with a TimeoutError.
+    Default: 30s."""
+    rate: RateLike
+    """The most calls in a time, in a worker: a number for each second, or `"100/s"`, `"500/m"`,
+    `"1000/h"`. Default: no limit."""
+    retry: Sequence[DurationLike] | DurationLike
+    """Pauses before further attempts at a call that failed. After the last attempt `on_error`
+    applies. Default: one attempt."""
+    resources: Mapping[str, FunctionLike]
+    """By the name of an argument, the function that opens what the calls share: once for each
+    worker, on the event loop. It is closed with the worker."""
+
+
+def declared_call(
+    recording: Recording, operator: str, function: FunctionLike, options: CallOptions
+) -> dict[str, Any]:
+    """Return a step that calls a coroutine in the form of a topology file."""
+    declared: dict[str, Any] = {**options, "call": recording.reference(operator, function)}
+    if "resources" in options:
+        opened = options["resources"].items()
+        declared["resources"] = {n: recording.reference("resources", open_) for n, open_ in opened}
+    return declared
 
 
 def declared_store(recording: Recording, store: SerdeLike | StoreOptions) -> dict[str, Any]:

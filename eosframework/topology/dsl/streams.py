@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Unpack
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, Unpack
 
 from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
@@ -17,6 +17,7 @@ from eosframework.records import K, Record, V, WindowResult
 from eosframework.serialization.serdes import SerdeLike
 from eosframework.topology.dsl.declarations import (
     AggregateOptions,
+    CallOptions,
     FunctionLike,
     Node,
     OnErrorLike,
@@ -24,6 +25,7 @@ from eosframework.topology.dsl.declarations import (
     SchemaLike,
     StoreOptions,
     caller,
+    declared_call,
     declared_store,
     first_problem,
     policy_of,
@@ -443,6 +445,39 @@ class Stream(Joinable[K, V]):
         """
         return self._step("peek", function)
 
+    def map_async(
+        self,
+        function: Callable[Concatenate[V, ...], Awaitable[Made | None]] | str,
+        **options: Unpack[CallOptions],
+    ) -> Stream[K, Made]:
+        """Replace the value with what the coroutine `function(value)` returns, many at a time.
+
+        The calls of a record end before it enters a transaction, so they are repeated when the
+        transaction is. Must not follow a step that remembers, unless a `group_by` or a topic is
+        between the two.
+
+        Args:
+            function: declared with `async def`; takes the value, and the resources by name.
+            options: see `CallOptions`.
+        """
+        return self._call("map_async", function, options)
+
+    def filter_async(
+        self,
+        function: Callable[Concatenate[V, ...], Awaitable[Any]] | str,
+        **options: Unpack[CallOptions],
+    ) -> Stream[K, V]:
+        """Keep the records for whose value the coroutine returns true; see `map_async`."""
+        return self._call("filter_async", function, options)
+
+    def for_each_async(
+        self,
+        function: Callable[Concatenate[V, ...], Awaitable[Any]] | str,
+        **options: Unpack[CallOptions],
+    ) -> Stream[K, V]:
+        """Call the coroutine with the value and pass the record on unchanged; see `map_async`."""
+        return self._call("for_each_async", function, options)
+
     def map_batch(
         self, function: Callable[[Any], Any] | str, *, schema: SchemaLike | None = None
     ) -> Stream[K, V]:
@@ -692,6 +727,11 @@ class Stream(Joinable[K, V]):
         reference = self.recording.reference(operator, function)
         columns = None if schema is None else self.recording.schema(operator, schema)
         return self.declared(operator, {"call": reference, "schema": columns})
+
+    def _call(
+        self, operator: str, function: FunctionLike, options: CallOptions
+    ) -> Stream[Any, Any]:
+        return self.declared(operator, declared_call(self.recording, operator, function, options))
 
     def _step(self, operator: str, function: FunctionLike) -> Stream:
         return self.declared(operator, self.recording.reference(operator, function))

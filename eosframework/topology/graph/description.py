@@ -413,6 +413,11 @@ def _describe_step(step: Step) -> dict[str, Any]:
             {"name": name, "type": kind, "required": name in step.columns.required}
             for name, kind in step.columns.types
         ]
+    if step.calls is not None:
+        described["calls"] = {
+            **step.calls.shown,
+            "resources": {name: f.name for name, f in step.calls.resources.items()},
+        }
     if step.branches:
         described["branches"] = [
             {"predicate": predicate and predicate.name, "next": [child.name for child in nodes]}

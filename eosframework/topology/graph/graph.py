@@ -19,6 +19,7 @@ from eosframework.topology.graph.node_kinds import JoinKind as JoinKind
 from eosframework.topology.graph.node_kinds import OnError as OnError
 from eosframework.topology.graph.node_kinds import Operator as Operator
 from eosframework.topology.graph.node_kinds import Policy as Policy
+from eosframework.topology.spec.call_spec import CallLimits
 from eosframework.topology.spec.keyed_spec import Emit as Emit
 from eosframework.topology.spec.keyed_spec import Order as Order
 from eosframework.topology.spec.keyed_spec import Window
@@ -94,6 +95,21 @@ class Aggregate:
     children: list[Node] = field(default_factory=list["Node"])
 
 
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The options of a step that calls a coroutine.
+
+    Args:
+        limits: of the calls.
+        resources: by the name of an argument, the function that opens what calls share.
+        shown: the options that were declared, for `describe`.
+    """
+
+    limits: CallLimits
+    resources: Mapping[str, Function] = field(default_factory=dict[str, Function])
+    shown: Mapping[str, object] = field(default_factory=dict[str, object], compare=False)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One operator with its followers.
@@ -105,6 +121,7 @@ class Step:
         branches: of a branch only: in order, a predicate on the value (None: always true) and
             the nodes that receive the records for which it is the first true predicate.
         columns: of the first batch operator after a source only: the columns that it reads.
+        calls: of a step that calls a coroutine only.
     """
 
     name: str
@@ -115,6 +132,7 @@ class Step:
     children: list[Node] = field(default_factory=list["Node"])
     branches: tuple[tuple[Function | None, list[Node]], ...] = ()
     columns: Columns | None = None
+    calls: Calls | None = None
 
     @property
     def is_batch(self) -> bool:

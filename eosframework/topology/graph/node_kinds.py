@@ -30,6 +30,9 @@ class Operator(StrEnum):
     PROCESS = "process"  # Record -> None or iterable of Record or (key, value)
     MAP_BATCH = "map_batch"  # RecordBatch -> RecordBatch of as many rows
     FILTER_BATCH = "filter_batch"  # RecordBatch -> array of booleans, one for each row
+    MAP_ASYNC = "map_async"  # value -> awaitable of a value
+    FILTER_ASYNC = "filter_async"  # value -> awaitable of a bool
+    FOR_EACH_ASYNC = "for_each_async"  # value -> awaitable, ignored
     BRANCH = "branch"  # value -> index into Step.branches, or None: the record is dropped
 
 
@@ -109,19 +112,21 @@ def _takes_none(annotation: Any) -> bool:
     return not isinstance(annotation, type) and get_origin(annotation) is None
 
 
-def refuse_none(name: str) -> NoReturn:
-    """Raise because a function returned None.
+def none_refused(name: str) -> TypeError:
+    """Return the error of a function that returned None.
 
     Args:
         name: of the function.
-
-    Raises:
-        TypeError: always.
     """
-    raise TypeError(
+    return TypeError(
         f"{name} returned None, which its annotation excludes; add the `return` that is missing, "
         f"or annotate it with `| None`"
     )
+
+
+def refuse_none(name: str) -> NoReturn:
+    """Raise because a function returned None; see `none_refused`."""
+    raise none_refused(name)
 
 
 def with_value(function: Function) -> Callable[..., Any]:

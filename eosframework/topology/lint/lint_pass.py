@@ -8,17 +8,22 @@ A fix that has no such place is left to the user.
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import yaml
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
+from eosframework.topology.lint.lint_calls import (
+    call_findings,
+    order_call_findings,
+    resources_at,
+    wrong_kind,
+)
 from eosframework.topology.lint.lint_joins import join_findings, key_findings, table_findings
 from eosframework.topology.lint.lint_steps import (
     arrival_findings,
@@ -49,7 +54,7 @@ from eosframework.topology.spec.loaded import (
     Severity,
     SpecPath,
 )
-from eosframework.topology.spec.step_spec import SIDE_EFFECTS, StepSpec
+from eosframework.topology.spec.step_spec import CALLS, SIDE_EFFECTS, StepSpec
 from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, StreamSpec
 from eosframework.txnid import refuse_bad_application, refuse_bad_name, refuse_reserved_name
 
@@ -186,13 +191,9 @@ def _functions(app: LoadedApp) -> Iterator[Finding]:
         if not callable(found):
             message = f"{reference!r} is of type {type(found).__name__}; expected a function"
             yield app.finding(path, "not-callable", message)
-        elif _is_asynchronous(found):
-            message = (
-                f"{reference!r} is declared with `async def`: a call returns a coroutine, which is "
-                f"not its result and counts as true; expected a function that returns its result"
-            )
+        elif message := wrong_kind(path, reference, found):
             yield app.finding(path, "asynchronous", message)
-        elif message := wrong_arguments(path, reference, found):
+        elif message := wrong_arguments(path, reference, found, resources_at(app.spec, path)):
             yield app.finding(path, "arguments", message)
         elif str(path[-1]) in _GIVE_VALUES and returns_nothing(found):
             yield app.finding(
@@ -208,14 +209,6 @@ _GIVE_VALUES = frozenset(
     {"map_values", "filter", "add", "of", "select_key", "map", "row", "by", "timestamp", "key"}
 )
 """Fields of functions whose result is used."""
-
-
-def _is_asynchronous(function: Any) -> bool:
-    called = getattr(function.__class__, "__call__", None)  # noqa: B004 - it is callable
-    return any(
-        inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
-        for each in (function, called)
-    )
 
 
 def _function_references(app: LoadedApp) -> Iterator[tuple[SpecPath, str]]:
@@ -331,6 +324,7 @@ _RULES: tuple[Callable[[LoadedApp], Iterator[Finding]], ...] = (
     table_findings,
     join_findings,
     batch_findings,
+    call_findings,
     schema_findings,
     _names,
     _duplicate_names,
@@ -350,6 +344,7 @@ _LOWERED_RULES = (
     storage_findings,
     internal_topic_findings,
     order_findings,
+    order_call_findings,
 )
 """Rules of a topology in which everything is known."""
 
@@ -361,6 +356,7 @@ _SHORT = {
     "reduce": "add",
     "deduplicate": "within",
     "group_by": "by",
+    **dict.fromkeys(CALLS, "call"),
 }
 """The option that the short form of a step in YAML, one text, stands for."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from importlib.util import find_spec
 from types import FunctionType
@@ -37,6 +37,7 @@ from eosframework.topology.lowering.parts import (
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, Order, order_of
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity, SpecPath
 from eosframework.topology.spec.step_spec import (
+    CALLS,
     Columns,
     JoinSpec,
     ProcessSpec,
@@ -210,6 +211,7 @@ _BY_FIELD: dict[tuple[str, str], tuple[str, ...]] = {
     ("process", "on_timer"): ("the key", "the time", "a context"),
     ("map_batch", "call"): ("a batch",),
     ("filter_batch", "call"): ("a batch",),
+    **{(operator, "call"): _VALUE for operator in CALLS},
     ("reduce", "add"): ("the aggregate", "a value"),
     ("aggregate", "add"): ("the aggregate", "a value"),
     ("aggregate", "initial"): (),
@@ -223,21 +225,33 @@ _BY_FIELD: dict[tuple[str, str], tuple[str, ...]] = {
 def _arguments_at(path: SpecPath) -> tuple[str, ...]:
     """Return the arguments with which the function at a place of the topology is called."""
     operator, field = str(path[-2]), str(path[-1])
+    if operator == "resources":
+        return ()
     if field == "upgrade":
         return _UPGRADE
     return _BY_FIELD.get((operator, field), _BY_OPERATOR.get(field, _VALUE))
 
 
-def wrong_arguments(path: SpecPath, reference: str, function: Callable[..., Any]) -> str | None:
-    """Return why a function cannot be called at its place; None: it can, or cannot be inspected."""
+def wrong_arguments(
+    path: SpecPath, reference: str, function: Callable[..., Any], named: Iterable[str] = ()
+) -> str | None:
+    """Return why a function cannot be called at its place; None: it can, or cannot be inspected.
+
+    Args:
+        path: the place.
+        reference: the function's name.
+        function: the function.
+        named: the arguments that it gets by name.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # built-in functions may have none
         return None
     given = _arguments_at(path)
     try:
-        signature.bind(*given)
+        signature.bind(*given, **dict.fromkeys(named))
     except TypeError as error:
+        given = (*given, *(f"{name}=…" for name in named))
         listed = f"{len(given)} arguments ({', '.join(given)})" if given else "no argument"
         listed = listed.replace("1 arguments", "1 argument")
         return f"{reference!r} is called with {listed}, which {signature} does not take: {error}"
@@ -306,7 +320,7 @@ def order_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
     """Return the findings about `order`; the topology has no errors."""
     for name, stream in app.spec.streams.items():
         for i, step in enumerate(stream.steps):
-            if _order_of(step) is None or _follows_repartition(lowered, name, i):
+            if _order_of(step) is None or follows_repartition(lowered, name, i):
                 continue
             yield app.finding(
                 ("streams", name, "steps", i, step.operator, "order"),
@@ -323,13 +337,19 @@ def _order_of(step: StepSpec) -> str | None:
     return declared.order if has_order else None
 
 
-def _follows_repartition(lowered: Lowered, name: str, index: int) -> bool:
-    """Return whether the piece of a stream that has a step is read from a repartition topic."""
+def piece_of(lowered: Lowered, name: str, index: int) -> str:
+    """Return the piece of a stream that has a step."""
     spec = lowered.app.spec
     # The pieces of a stream have its steps one after the other; a group_by is a select_key there.
     pieces = [p for p in spec.streams if p.split(HEAD)[0] == name]
-    owners = [piece for piece in pieces for _ in spec.streams[piece].steps]
-    part = next(part for part in connected_parts(spec) if owners[index] in part.streams)
+    return [piece for piece in pieces for _ in spec.streams[piece].steps][index]
+
+
+def follows_repartition(lowered: Lowered, name: str, index: int) -> bool:
+    """Return whether the piece of a stream that has a step is read from a repartition topic."""
+    spec = lowered.app.spec
+    piece = piece_of(lowered, name, index)
+    part = next(part for part in connected_parts(spec) if piece in part.streams)
     topics = {spec.sources[source].topic for source in part.sources}
     return not lowered.repartitions.keys().isdisjoint(topics)
 
@@ -344,7 +364,7 @@ def arrival_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
         rows = tables_along(app.spec, stream)
         for i, step in enumerate(stream.steps):
             found = [*_anywhere(app.spec, step)]
-            if _follows_repartition(lowered, name, i):
+            if follows_repartition(lowered, name, i):
                 found += _after_repartition(app.spec, step, is_row=rows[i])
             for reason in found:
                 yield app.finding(

@@ -98,7 +98,7 @@ class StepTypes:
             before: name of the serde of the values that it gets.
         """
         match step.operator:
-            case "map_values":
+            case "map_values" | "map_async":
                 return self._made(step.function, before)
             case "flat_map_values":
                 return self._made(step.function, before, element_of)
@@ -178,12 +178,9 @@ def _value_in(annotation: Any) -> Any:
     return _pair_in(annotation)[1]
 
 
-_KEEPS_KEY = frozenset(
-    {"filter", "map_values", "flat_map_values", "peek", "join", "map_batch", "filter_batch"}
-)
-_KEEPS_VALUE = frozenset(
-    {"filter", "peek", "select_key", "group_by", "deduplicate", "filter_batch"}
-)
+_KEEPS_BOTH = frozenset({"filter", "peek", "filter_batch", "filter_async", "for_each_async"})
+_KEEPS_KEY = _KEEPS_BOTH | {"map_values", "flat_map_values", "join", "map_batch", "map_async"}
+_KEEPS_VALUE = _KEEPS_BOTH | {"select_key", "group_by", "deduplicate"}
 
 
 def aggregate_serde(step: StepSpec, keyed: KeyedSpec, types: StepTypes) -> str:

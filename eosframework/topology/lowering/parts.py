@@ -358,7 +358,9 @@ _NEW_KEY = frozenset({"group_by", "select_key", "map"})
 _OWN_RECORDS = frozenset({"flat_map", "process", "deduplicate"})
 """Steps that create records of their own from changes, and may omit or withdraw some."""
 
-_SAME_VALUE = frozenset({"filter", "peek", "group_by", "select_key", "filter_batch"})
+_SAME_VALUE = frozenset(
+    {"filter", "peek", "group_by", "select_key", "filter_batch", "filter_async", "for_each_async"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, JSON, KEPT_JSON, Serde
 from eosframework.topology.graph.graph import (
     Aggregate,
+    Calls,
     Emit,
     FoldKind,
     Function,
@@ -306,7 +307,14 @@ class _Resolver:
             function=self._function(declared.function),
             on_error=self._policies[stream],
             columns=declared_columns(self._app, declared),
+            calls=self._calls(declared),
         )
+
+    def _calls(self, declared: StepSpec) -> Calls | None:
+        if (given := declared.calls) is None:
+            return None
+        opened = {name: self._function(opener) for name, opener in given.resources.items()}
+        return Calls(given.limits, opened, given.options)
 
     def _processor(
         self, stream: str, name: str, declared: ProcessSpec, facts: RecordFacts

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
+from eosframework.topology.spec.call_spec import CallSpec
 from eosframework.topology.spec.keyed_spec import (
     AggregateSpec,
     CountSpec,
@@ -267,10 +268,16 @@ OPERATORS = (
     "join",
     "map_batch",
     "filter_batch",
+    "map_async",
+    "filter_async",
+    "for_each_async",
 )
 """Operators that a step can name."""
 
-SIDE_EFFECTS = ("peek", "process")
+CALLS = ("map_async", "filter_async", "for_each_async")
+"""Operators that call a coroutine."""
+
+SIDE_EFFECTS = ("peek", "process", "for_each_async")
 """Operators with side effects, which may be the last step of a stream without sinks."""
 
 
@@ -399,6 +406,9 @@ DeduplicateLike = Annotated[
 BatchLike = Annotated[
     BatchSpec, BeforeValidator(_short_for("call", str), json_schema_input_type=str | BatchSpec)
 ]
+CallLike = Annotated[
+    CallSpec, BeforeValidator(_short_for("call", str), json_schema_input_type=str | CallSpec)
+]
 """The short form of each: one text, if no other option is needed."""
 
 
@@ -466,6 +476,15 @@ class StepSpec(Declared):
     filter_batch: BatchLike | None = None
     """Keep the records of a batch for which the function's array of booleans is true."""
 
+    map_async: CallLike | None = None
+    """Replace the value with the result of a coroutine."""
+
+    filter_async: CallLike | None = None
+    """Keep the records for whose value the coroutine returns true."""
+
+    for_each_async: CallLike | None = None
+    """Call the coroutine with the value and pass the record on unchanged."""
+
     @model_validator(mode="after")
     def _one_operator(self) -> Self:
         if len(self._given()) != 1:
@@ -490,7 +509,7 @@ class StepSpec(Declared):
         match declared:
             case GroupSpec():
                 return declared.by
-            case ProcessSpec() | BatchSpec():
+            case ProcessSpec() | BatchSpec() | CallSpec():
                 return declared.call
             case JoinSpec():
                 return f"{declared.with_}, {declared.by}"
@@ -514,6 +533,11 @@ class StepSpec(Declared):
     def batch(self) -> BatchSpec | None:
         """The declaration, if the step works on batches of records."""
         return self.map_batch or self.filter_batch
+
+    @property
+    def calls(self) -> CallSpec | None:
+        """The declaration, if the step calls a coroutine."""
+        return self.map_async or self.filter_async or self.for_each_async
 
     @property
     def needs_key(self) -> bool:
@@ -550,7 +574,7 @@ class StepSpec(Declared):
         match declared:
             case GroupSpec():
                 return {(operator, "by"): declared.by}
-            case ProcessSpec():
+            case ProcessSpec() | CallSpec():
                 return {(operator, *place): f for place, f in declared.functions.items()}
             case BatchSpec():
                 return {(operator, "call"): declared.call}
