@@ -51,6 +51,10 @@ class MemoryDecisions:
         """Return what is decided; see `Decisions`."""
         return {p: self._database.offsets.get(p) for p in self._own[transactional_id]}
 
+    def offsets(self) -> Mapping[TopicPartition, int | None]:
+        """Return what is decided now; see `Decisions`."""
+        return dict(self._database.offsets)
+
     def prepared(
         self,
         transactional_id: str,

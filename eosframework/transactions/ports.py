@@ -372,6 +372,14 @@ class Decisions(Protocol):
         """Return the offsets that the database had when `own` was taken; None: none was decided."""
         ...
 
+    def offsets(self) -> Mapping[TopicPartition, int | None]:
+        """Return the offsets of all partitions as they are now.
+
+        Raises:
+            Retriable: the database did not answer.
+        """
+        ...
+
     def prepared(
         self,
         transactional_id: str,

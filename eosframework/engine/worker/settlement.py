@@ -181,19 +181,32 @@ class WorkerSettlement(Settlement):
 
         Args:
             by_task: as for `settle`.
-            stable: the stable committed positions.
+            stable: the stable committed positions, read after that.
 
         Raises:
-            StartRefused: they differ, so one of both was restored or set.
+            StartRefused: the database is behind: it was restored.
+            Retriable: Kafka is behind. Its offsets were set, or another process that has taken the
+                partitions since has decided more.
         """
-        known = {
+        taken = {
             partition: offset
             for id_ in self._plan.deciding(by_task)
             for partition, offset in self._decisions.next_offsets(id_).items()
         }
+        behind: list[Position] = []
         for position in stable:
-            stored = known.get(position.topic_partition)
-            if stored is not None and position.offset is not None and stored != position.offset:
+            stored, offset = taken.get(position.topic_partition), position.offset
+            if stored is None or offset is None or stored == offset:
+                continue
+            if stored > offset:
+                raise Retriable(str(_differing(position, stored)))
+            behind.append(position)
+        # 1. V4 reads an offset  2. another process takes the partition, and decides and commits more
+        # 3. the stable offsets are read. So the database is asked once more.
+        now = self._decisions.offsets() if behind else {}
+        for position in behind:
+            stored = now.get(position.topic_partition) or 0
+            if stored < (position.offset or 0):
                 raise _differing(position, stored)
 
 

@@ -96,6 +96,15 @@ class PostgresDecisions:
         """Return the offsets that the database had at the last `take`; see `Decisions`."""
         return self._deciders[transactional_id].expected
 
+    def offsets(self) -> dict[TopicPartition, int | None]:
+        """Return the offsets of all partitions as they are now; see `Decisions`."""
+        doing = f"read offsets in {self._database.display}"
+        try:
+            with translating(doing), self._database.connect(autocommit=True) as connection:
+                return self._known(connection)
+        except DatabaseUnavailable as error:
+            raise Retriable(str(error)) from error
+
     def prepared(
         self,
         transactional_id: str,
@@ -179,6 +188,9 @@ class PostgresDecisions:
             topics=[partition.topic for partition in partitions],
             partitions=[partition.partition for partition in partitions],
         )
+        return self._known(connection)
+
+    def _known(self, connection: Connection) -> dict[TopicPartition, int | None]:
         found = _queries.decided_offsets(connection, application=self._application)
         return {TopicPartition(topic, number): offset for topic, number, offset in found}
 
