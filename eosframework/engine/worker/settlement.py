@@ -201,13 +201,14 @@ class WorkerSettlement(Settlement):
             if stored > offset:
                 raise Retriable(str(_differing(position, stored)))
             behind.append(position)
-        # 1. V4 reads an offset  2. another process takes the partition, and decides and commits more
+        # 1. V4 reads an offset  2. another process takes the partition; it decides and commits more
         # 3. the stable offsets are read. So the database is asked once more.
-        now = self._decisions.offsets() if behind else {}
-        for position in behind:
-            stored = now.get(position.topic_partition) or 0
-            if stored < (position.offset or 0):
-                raise _differing(position, stored)
+        if behind:
+            now = self._decisions.offsets()
+            for position in behind:
+                stored = now.get(position.topic_partition) or 0
+                if stored < (position.offset or 0):
+                    raise _differing(position, stored)
 
 
 def _is_before(found: Position, decided: Position) -> bool:
