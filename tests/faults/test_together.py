@@ -40,7 +40,9 @@ def world(make_tables: MakeTables) -> TogetherWorld:
     return world
 
 
-@pytest.mark.parametrize("name", ["the same", "another"])
+@pytest.mark.parametrize(
+    "name", ["the same", pytest.param("another", marks=pytest.mark.exhaustive)]
+)
 def test_workers_killed_at_each_step_lose_and_double_nothing(
     world: TogetherWorld, name: str
 ) -> None:
@@ -67,6 +69,7 @@ def test_workers_killed_at_each_step_lose_and_double_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_zombies_of_each_step_change_nothing_when_they_wake_up(world: TogetherWorld) -> None:
     """Each stands still until its successor, the next of them, has its partitions.
 

@@ -131,6 +131,7 @@ def test_a_worker_that_sleeps_in_its_commit_is_fenced_before_a_job_fills_its_sta
     assert sleeper.is_fenced()
 
 
+@pytest.mark.exhaustive
 def test_ranges_that_cannot_be_had_are_refused_by_what_is_wrong(
     spark: SparkSession, orders: HandedOver
 ) -> None:

@@ -61,6 +61,7 @@ def iso(micros: int) -> str:
     return (EPOCH + timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
 
 
+@pytest.mark.exhaustive
 def test_a_topic_has_each_value_whatever_the_session_is_set_to(world: SinkWorld) -> None:
     given = ", ".join(f"{n}L" for n in MOMENTS)
     rows = world.spark.sql(

@@ -55,6 +55,7 @@ def test_nothing_but_the_locked_jars_is_on_the_class_path(cache: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_download_that_was_cut_short_is_repaired(cache: Path) -> None:
     (cache / "jars" / SMALL_JARS[0]).unlink()
     for pom in (cache / "repository").rglob("*.pom"):
