@@ -28,6 +28,7 @@ from eosframework.topology.graph.graph import (
     Source,
     Step,
     StreamJoin,
+    TableOutput,
 )
 from eosframework.topology.graph.walk import AnyNode
 from eosframework.topology.spec.keyed_spec import short
@@ -164,19 +165,19 @@ class _Contracted:
 
     def _is_passage(self, box: Box, edges: Iterable[ViewEdge]) -> bool:
         """Return whether an edge can stand for the box."""
-        if isinstance(box.node, Sink):
+        if isinstance(box.node, Sink | TableOutput):
             return True
         before = [edge.source for edge in edges if edge.target == box.id]
         after = [edge.target for edge in edges if edge.source == box.id]
         if isinstance(box.node, Source):
             # A source whose records go to topics without a step is all that its frame has.
-            return any(not isinstance(self._boxes[one].node, Sink) for one in after)
+            return any(not isinstance(self._boxes[one].node, Sink | TableOutput) for one in after)
         return (
             box.topic in self._internal and box.kind is not BoxKind.TABLE and bool(before and after)
         )
 
     def _label_of(self, box: Box) -> str:
-        if isinstance(box.node, Source | Sink):
+        if isinstance(box.node, Source | Sink | TableOutput):
             return ""
         return self._internal.get(box.topic or "", "")
 
