@@ -7,8 +7,10 @@ would compare them with positions that were set.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from eosframework.application.context import ApplicationContext
@@ -22,6 +24,9 @@ from eosframework.transactions.producing import fence
 
 if TYPE_CHECKING:
     from eosframework.postgres.database.tables.decisions import PostgresDecisions
+
+
+_QUESTIONS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,26 @@ def decisions(graph: Graph, settings: Settings) -> PostgresDecisions:
     database = Database(settings.database, application_name=f"eosframework {graph.application}")
     require_grants(database, DECISION_GRANTS)
     return PostgresDecisions(database, graph.application, graph.together)
+
+
+def round_trip_seconds(settings: Settings) -> float:
+    """Return the median time of a question to the database.
+
+    Raises:
+        ConfigurationError: no database is configured.
+        DatabaseUnusable: the database is unavailable.
+    """
+    # Import the database driver only for tables.
+    from eosframework.postgres.database import Database
+    from eosframework.postgres.database.connection import queries
+
+    took: list[float] = []
+    with Database(settings.database).session("ask the database") as connection:
+        for _ in range(_QUESTIONS):
+            began = time.monotonic()
+            queries.is_standby(connection)
+            took.append(time.monotonic() - began)
+    return median(took)
 
 
 def settle_decisions(context: ApplicationContext) -> None:

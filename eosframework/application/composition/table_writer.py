@@ -23,6 +23,7 @@ from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.worker_clients import consumer_client, tables_group_settings
 from eosframework.postgres.database import Database
+from eosframework.postgres.database.grants import DECISION_GRANTS, require_grants
 from eosframework.postgres.database.tables.table_schema import TablesPlan, apply_tables, plan_tables
 from eosframework.postgres.database.tables.table_sink import (
     PostgresRowStore,
@@ -51,6 +52,8 @@ def plan_database(graph: Graph, settings: Settings) -> TablesPlan | None:
         return None
     database = _database(graph, settings)
     database.require()
+    if graph.together:
+        require_grants(database, DECISION_GRANTS)
     return plan_tables(database, graph.all_tables)
 
 

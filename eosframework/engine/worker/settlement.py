@@ -184,8 +184,8 @@ class WorkerSettlement(Settlement):
             stable: the stable committed positions, read after that.
 
         Raises:
-            StartRefused: the database is behind: it was restored.
-            Retriable: Kafka is behind. Its offsets were set, or another process that has taken the
+            StartRefused: the database has the smaller offset: it was restored.
+            Retriable: Kafka has it. Its offsets were set, or another process that has taken the
                 partitions since has decided more.
         """
         taken = {
@@ -193,19 +193,19 @@ class WorkerSettlement(Settlement):
             for id_ in self._plan.deciding(by_task)
             for partition, offset in self._decisions.next_offsets(id_).items()
         }
-        behind: list[Position] = []
+        later: list[Position] = []
         for position in stable:
             stored, offset = taken.get(position.topic_partition), position.offset
             if stored is None or offset is None or stored == offset:
                 continue
             if stored > offset:
                 raise Retriable(str(_differing(position, stored)))
-            behind.append(position)
+            later.append(position)
         # 1. V4 reads an offset  2. another process takes the partition; it decides and commits more
         # 3. the stable offsets are read. So the database is asked once more.
-        if behind:
+        if later:
             now = self._decisions.offsets()
-            for position in behind:
+            for position in later:
                 stored = now.get(position.topic_partition) or 0
                 if stored < (position.offset or 0):
                     raise _differing(position, stored)

@@ -211,6 +211,24 @@ def guarantee(snapshot: Snapshot) -> Iterator[Observation]:
         yield Observation("this configuration", "worker.guarantee=at_least_once")
 
 
+DECISION_QUESTIONS = 8
+"""Round trips to the database in a decision: its statements, COPY into one table, and COMMIT."""
+
+
+def decision_time(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find a database whose decisions take more than half of the commit interval."""
+    if snapshot.database_seconds is None:
+        return
+    seconds = DECISION_QUESTIONS * snapshot.database_seconds.read()
+    interval = snapshot.settings.worker.commit_interval_seconds
+    if seconds > interval / 2:
+        yield Observation(
+            "the database",
+            f"a decision takes {1000 * seconds:.0f} ms or more, and the commit interval is "
+            f"{1000 * interval:.0f} ms",
+        )
+
+
 def refused_properties(snapshot: Snapshot) -> Iterator[Observation]:
     """Find properties that librdkafka rejects, except the timeouts of other checks."""
     for reason in snapshot.refused_properties:
@@ -351,6 +369,7 @@ def _timeouts(snapshot: Snapshot) -> tuple[int, int]:
 
 CHECKS = {
     "guarantee": guarantee,
+    "decision-time": decision_time,
     "refused-properties": refused_properties,
     "ignored-properties": ignored_properties,
     "delivery-timeout": delivery_timeout,

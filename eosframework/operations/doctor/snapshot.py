@@ -60,6 +60,8 @@ class Snapshot(CoordinatorAnswers):
             None: ids are derived.
         keys: a sample of each topic whose keys are co-partitioned with others.
         tables_group: group of the table writers; None: there are no table sinks.
+        database_seconds: time of a question to the database that decides transactions; None: none
+            does.
         some_brokers: settings of the brokers that answered, where not all did.
     """
 
@@ -79,6 +81,7 @@ class Snapshot(CoordinatorAnswers):
     keys: Seen[Mapping[str, KeySample]]
     some_brokers: Mapping[int, Values] = field(default_factory=dict[int, Values])
     tables_group: Seen[GroupDescription] | None = None
+    database_seconds: Seen[float] | None = None
 
     @property
     def sources(self) -> list[str]:

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 from eosframework.application.composition.ids import id_source, known_leases
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlTopic
+from eosframework.application.decided import round_trip_seconds
 from eosframework.application.event_times import EventTimes, next_event_times
 from eosframework.application.leases import task_names
 from eosframework.application.needed_access import needs_claims
 from eosframework.application.partitioner_checks import KeySample, sample_keys
 from eosframework.application.start_checks import Facts, gather
 from eosframework.config import Ids, KafkaSettings, Settings
-from eosframework.errors import EosError
+from eosframework.errors import ConfigurationError, DatabaseUnusable, EosError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import GroupDescription, TopicDescription, Values
 from eosframework.kafka.admin.requests import REQUEST_FAILED
@@ -107,6 +108,13 @@ def _seen(what: str, ask: Callable[[], T]) -> Seen[T]:
         return Seen(ask())
     except REQUEST_FAILED as error:
         return Seen(Unseen(what, str(error)))
+
+
+def _database(settings: Settings) -> Seen[float]:
+    try:
+        return Seen(round_trip_seconds(settings))
+    except (ConfigurationError, DatabaseUnusable) as error:
+        return Seen(Unseen("the database", str(error)))
 
 
 def _open(wire: Wire, topics: Sequence[str]) -> tuple[OpenTransaction, ...]:
@@ -223,6 +231,7 @@ class _Collection:
             leases=leases,
             keys=keys,
             tables_group=tables_group.result() if graph.table_sinks else None,
+            database_seconds=_database(settings) if graph.together else None,
         )
 
     def _topic(self, name: str) -> tuple[str, Seen[TopicDescription]]:

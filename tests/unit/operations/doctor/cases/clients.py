@@ -19,6 +19,13 @@ CASES = [
         "worker.guarantee=exactly_once",
     ),
     Case(
+        "decision-time",
+        W,
+        lambda: snapshot(database_seconds=Seen(0.02)),
+        "160 ms or more, and the commit interval is 100 ms",
+        "move the database nearer",
+    ),
+    Case(
         "refused-properties",
         E,
         lambda: snapshot(refused_properties=("librdkafka has no property 'x'",)),
