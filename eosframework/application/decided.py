@@ -129,8 +129,5 @@ def forget_decided(context: ApplicationContext) -> None:
     Raises:
         DatabaseUnusable: the decisions may or may not be forgotten; repeat the call.
     """
-    if not context.graph.together:
-        return
-    database = decisions(context.graph, context.settings)
-    database.forget()
-    database.forget_offsets()
+    if context.graph.together:
+        decisions(context.graph, context.settings).forget_all()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.applications.pipeline import wait_until
+from tests.support.applications.pipeline import WorkerProcess, wait_until
 from tests.support.applications.together import TOGETHER, TogetherWorld
 from tests.support.faults.database_proxy import Cut, DatabaseProxy
 from tests.support.processes.commands import Folder
@@ -171,6 +171,17 @@ def test_a_database_commit_without_an_answer_is_read_and_never_guessed(
     assert world.seen().clean, world.seen()
 
 
+def continues_with_what_was_decided(world: TogetherWorld, worker: WorkerProcess) -> None:
+    """Wake a worker whose transaction was aborted after its decision, and let it do its work."""
+    worker.signal(signal.SIGCONT)
+    worker.wait_for_event("decision_produced_again")
+    world.feed(100)
+    world.wait_for(world.fed, "doubled")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]
+    assert world.seen().clean, world.seen()
+
+
 def test_a_transaction_that_expires_after_its_decision_is_produced_again(
     world: TogetherWorld,
 ) -> None:
@@ -182,13 +193,7 @@ def test_a_transaction_that_expires_after_its_decision_is_produced_again(
     world.feed_until_fault(worker, step)
     wait_until(world.nothing_is_open, "the brokers ending the transaction", 60)
     assert world.seen().only_row, "its rows are there, and its outputs are not"
-    worker.signal(signal.SIGCONT)
-    worker.wait_for_event("decision_produced_again")
-    world.feed(100)
-    world.wait_for(world.fed, "doubled")
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0, worker.log[-3000:]
-    assert world.seen().clean, world.seen()
+    continues_with_what_was_decided(world, worker)
 
 
 def test_a_transaction_that_an_operator_aborts_after_its_decision_is_produced_again(
@@ -201,13 +206,7 @@ def test_a_transaction_that_an_operator_aborts_after_its_decision_is_produced_ag
     done = folder.run("txn", "abort", worker.ids()[0], "--yes", "--force")
     assert done.exit_code == 0, done.err
     wait_until(world.nothing_is_open, "the transaction is aborted")
-    worker.signal(signal.SIGCONT)
-    worker.wait_for_event("decision_produced_again")
-    world.feed(100)
-    world.wait_for(world.fed, "doubled")
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0, worker.log[-3000:]
-    assert world.seen().clean, world.seen()
+    continues_with_what_was_decided(world, worker)
 
 
 def test_an_unavailable_database_holds_readers_for_a_third_of_the_timeout_at_most(

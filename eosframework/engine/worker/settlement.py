@@ -155,11 +155,13 @@ class WorkerSettlement(Settlement):
         self._plan = plan
         self._within_seconds = timeout_seconds / 3
 
-    def open_decision(self, transactional_id: str) -> OpenDecision:
-        """Return what a producer keeps for its decisions."""
-        return OpenDecision(
-            self._decisions, transactional_id, self._plan.refused_rows, self._within_seconds
-        )
+    def open_decisions(self, by_task: ByTask) -> dict[str, OpenDecision]:
+        """Return what producers keep for their decisions, by those ids that decide."""
+        refused, within_seconds = self._plan.refused_rows, self._within_seconds
+        return {
+            id_: OpenDecision(self._decisions, id_, refused, within_seconds)
+            for id_ in self._plan.deciding(by_task)
+        }
 
     def settle(self, by_task: ByTask, outputs: Sequence[TransactionalOutput]) -> None:
         """Settle the last decisions of this process, whose ids were inited since (V4, V6).

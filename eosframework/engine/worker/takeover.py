@@ -33,6 +33,7 @@ from eosframework.engine.restoration.local_state import LocalState
 from eosframework.engine.task.call_queue import with_calls
 from eosframework.engine.task.measurements import Measures, TransactionMeasures
 from eosframework.engine.task.old_outputs import OldOutputs
+from eosframework.engine.task.open_decision import OpenDecision
 from eosframework.engine.task.open_state import SHARE, ChangesBudget
 from eosframework.engine.task.producer_group import ProducerGroup
 from eosframework.engine.task.task import Task
@@ -143,11 +144,9 @@ class Takeover:
         except BaseException:
             self._outputs.close(outputs)
             raise
-        deciding = self._plan.deciding(by_task)
+        decisions = {} if self._settlement is None else self._settlement.open_decisions(by_task)
         groups = {
-            output.transactional_id: self._new_group(
-                output, decides=output.transactional_id in deciding
-            )
+            output.transactional_id: self._new_group(output, decisions.get(output.transactional_id))
             for output in outputs
         }
         opened: list[Task] = []
@@ -261,11 +260,10 @@ class Takeover:
             if marker := self._ledger.marker(identities[partition].sub_topology, partition):
                 yield marker
 
-    def _new_group(self, output: TransactionalOutput, *, decides: bool) -> ProducerGroup[Task]:
+    def _new_group(
+        self, output: TransactionalOutput, decision: OpenDecision | None
+    ) -> ProducerGroup[Task]:
         session: TransactionSession[Settled] = TransactionSession(output, self._policy, self._clock)
-        decision = None
-        if decides and self._settlement is not None:
-            decision = self._settlement.open_decision(output.transactional_id)
         group: ProducerGroup[Task] = ProducerGroup(session, self._clock, self._measures, decision)
         GroupWork(group, self._log, self._ownership)
         return group

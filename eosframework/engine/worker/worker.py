@@ -128,9 +128,8 @@ class Worker:
         self._decisions = decisions
         settlement = None
         if decisions is not None:
-            settlement = WorkerSettlement(
-                decisions, outputs, log, plan, options.transaction_timeout_seconds
-            )
+            seconds = options.transaction_timeout_seconds
+            settlement = WorkerSettlement(decisions, outputs, log, plan, seconds)
         if calls is None and plan.makes_calls:
             calls = CallRunner(options.queue_bytes // SHARE)
         self._calls = calls

@@ -62,7 +62,6 @@ class PostgresDecisions:
         self._application = application
         self._rows = DecidedRows(sinks)
         self._deciders: dict[str, _Decider] = {}
-        self._blocked_since: float | None = None
 
     def take(
         self, ids: Collection[str], own: Mapping[str, Collection[TopicPartition]]
@@ -138,11 +137,18 @@ class PostgresDecisions:
         Raises:
             DatabaseUnusable: they may or may not be forgotten; repeat the call.
         """
-        doing = f"forget decisions in {self._database.display}"
-        with self._database.session(doing) as connection:
-            _queries.durable(connection)
+        with self._changing("forget decisions") as connection:
             _queries.forget_decisions(connection, application=self._application)
-            commit(connection, doing)
+
+    def forget_all(self) -> None:
+        """Forget the decisions, and up to where everything is decided.
+
+        Raises:
+            DatabaseUnusable: they may or may not be forgotten; repeat the call.
+        """
+        with self._changing("forget decisions and offsets") as connection:
+            _queries.forget_decisions(connection, application=self._application)
+            _queries.forget_offsets(connection, application=self._application)
 
     def set_offsets(self, positions: Sequence[Position]) -> None:
         """Set the offsets up to which everything counts as decided.
@@ -150,8 +156,7 @@ class PostgresDecisions:
         Raises:
             DatabaseUnusable: they may or may not be set; repeat the call.
         """
-        doing = f"set offsets in {self._database.display}"
-        with self._database.session(doing) as connection:
+        with self._changing("set offsets") as connection:
             _queries.set_offsets(
                 connection,
                 application=self._application,
@@ -159,17 +164,14 @@ class PostgresDecisions:
                 partitions=[position.partition for position in positions],
                 next_offsets=[position.offset for position in positions],
             )
-            commit(connection, doing)
 
-    def forget_offsets(self) -> None:
-        """Forget up to where everything is decided.
-
-        Raises:
-            DatabaseUnusable: it may or may not be forgotten; repeat the call.
-        """
-        doing = f"forget offsets in {self._database.display}"
+    @contextmanager
+    def _changing(self, what: str) -> Generator[Connection]:
+        """Commit the changes of a command, on the disk."""
+        doing = f"{what} in {self._database.display}"
         with self._database.session(doing) as connection:
-            _queries.forget_offsets(connection, application=self._application)
+            _queries.durable(connection)
+            yield connection
             commit(connection, doing)
 
     def close(self) -> None:
