@@ -37,6 +37,10 @@ class MemoryDecisions:
         self._epochs: dict[str, int] = {}
         self._own: dict[str, Collection[TopicPartition]] = {}
 
+    @property
+    def unavailable(self) -> None:
+        """None: it is there."""
+
     def take(
         self, ids: Collection[str], own: Mapping[str, Collection[TopicPartition]]
     ) -> list[Decided]:

@@ -378,6 +378,11 @@ class Undecided(Protocol):
 class Decisions(Protocol):
     """The database that decides transactions; its errors are TransactionErrors."""
 
+    @property
+    def unavailable(self) -> str | None:
+        """Why the last attempt did not reach it, as a sentence; None: it did."""
+        ...
+
     def take(
         self, ids: Collection[str], own: Mapping[str, Collection[TopicPartition]]
     ) -> Sequence[Decided]:

@@ -62,6 +62,13 @@ class PostgresDecisions:
         self._application = application
         self._rows = DecidedRows(sinks)
         self._deciders: dict[str, _Decider] = {}
+        self._unavailable: str | None = None
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why the last attempt did not reach the database; see `Decisions`."""
+        of_deciders = (decider.unavailable for decider in self._deciders.values())
+        return next(filter(None, [self._unavailable, *of_deciders]), None)
 
     def take(
         self, ids: Collection[str], own: Mapping[str, Collection[TopicPartition]]
@@ -83,7 +90,9 @@ class PostgresDecisions:
                 offsets = self._offsets(connection, [p for ps in own.values() for p in ps])
                 commit(connection, doing)
         except DatabaseUnavailable as error:
+            self._unavailable = str(error)
             raise Retriable(str(error)) from error
+        self._unavailable = None
         for id_, epoch, _ in taken:
             if id_ in own:
                 expected = {partition: offsets[partition] for partition in own[id_]}
@@ -223,11 +232,13 @@ class _Decider:
     Args:
         expected: the next offset of each partition in the database.
         is_deciding: another thread may use the connection.
+        unavailable: why the last attempt did not reach the database.
     """
 
     store: _DecisionStore
     expected: dict[TopicPartition, int | None]
     is_deciding: bool = False
+    unavailable: str | None = None
 
     def decide(
         self,
@@ -258,6 +269,7 @@ class _Decider:
         self, id_: str, decision: bytes, batches: Sequence[Batch], rows: Sequence[Batch]
     ) -> DatabaseFault | None:
         """Decide, or return what another attempt may get past."""
+        self.unavailable = None
         try:
             self.store.decide(id_, decision, batches, rows)
         except Superseded as error:
@@ -265,6 +277,7 @@ class _Decider:
         except DatabaseConflict as error:
             return error
         except DatabaseUnavailable as error:
+            self.unavailable = str(error)
             if self.store.is_sent:
                 raise OutcomeUnknown(str(error)) from error
             return error
