@@ -380,7 +380,7 @@ class Decisions(Protocol):
 
     @property
     def unavailable(self) -> str | None:
-        """Why the last attempt did not reach it, as a sentence; None: it did."""
+        """The reason why the last attempt did not reach it, as a sentence; None: it did."""
         ...
 
     def take(

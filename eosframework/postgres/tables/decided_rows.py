@@ -32,20 +32,33 @@ class DecidedRows:
 
     def begin(self, decide: Decide) -> OpenRows:
         """Return an open transaction without rows and outputs."""
-        return OpenRows(self._makers, decide)
+        return OpenRows(self, decide)
+
+    def add(self, rows: Sequence[Output], batches: dict[str, Batch]) -> None:
+        """Add rows to the batch of their stream, in their order; some of them may be refused."""
+        by_stream: dict[str, list[_RowMessage]] = {}
+        for row in rows:
+            by_stream.setdefault(row[0], []).append(_RowMessage(row))
+        for stream, messages in by_stream.items():
+            maker = self._makers[stream]
+            if (batch := batches.get(stream)) is None:
+                origin = messages[0]
+                claim = Claim(TopicPartition(origin.topic(), origin.partition()), 0, None)
+                batch = batches[stream] = maker.empty(claim, 0)
+            maker.add(messages, batch)
 
 
 class OpenRows:
     """The `Undecided` transaction.
 
     Args:
-        makers: of rows, by stream.
+        maker: of rows.
         decide: called with the finished transaction.
 
     """
 
-    def __init__(self, makers: dict[str, RowMaker], decide: Decide) -> None:
-        self._makers = makers
+    def __init__(self, maker: DecidedRows, decide: Decide) -> None:
+        self._maker = maker
         self._decide = decide
         self._by_stream: dict[str, Batch] = {}
         self._outputs: list[bytes] = []
@@ -54,7 +67,8 @@ class OpenRows:
         """Add rows, and copies of outputs; return the outputs without the rows."""
         produced = [output for output in outputs if output[ROW_OF] is None]
         if len(produced) < len(outputs):
-            self._add_rows([output for output in outputs if output[ROW_OF] is not None])
+            rows = [output for output in outputs if output[ROW_OF] is not None]
+            self._maker.add(rows, self._by_stream)
         if produced:
             self._outputs.append(packing.encoded(produced))  # Without their callbacks.
         return produced
@@ -72,18 +86,6 @@ class OpenRows:
         """Return what `decoded` turns into the same transaction."""
         stored = [(*p.topic_partition, p.offset, p.metadata) for p in positions]
         return packing.packed((stored, self._outputs))
-
-    def _add_rows(self, rows: Sequence[Output]) -> None:
-        by_stream: dict[str, list[_RowMessage]] = {}
-        for row in rows:
-            by_stream.setdefault(row[0], []).append(_RowMessage(row))
-        for stream, messages in by_stream.items():
-            maker = self._makers[stream]
-            if (batch := self._by_stream.get(stream)) is None:
-                origin = messages[0]
-                claim = Claim(TopicPartition(origin.topic(), origin.partition()), 0, None)
-                batch = self._by_stream[stream] = maker.empty(claim, 0)
-            maker.add(messages, batch)
 
 
 def decoded(transactional_id: str, stored: bytes) -> Decided:

@@ -66,7 +66,7 @@ class PostgresDecisions:
 
     @property
     def unavailable(self) -> str | None:
-        """Why the last attempt did not reach the database; see `Decisions`."""
+        """The reason why it was not reached; see `Decisions`."""
         of_deciders = (decider.unavailable for decider in self._deciders.values())
         return next(filter(None, [self._unavailable, *of_deciders]), None)
 
@@ -232,7 +232,7 @@ class _Decider:
     Args:
         expected: the next offset of each partition in the database.
         is_deciding: another thread may use the connection.
-        unavailable: why the last attempt did not reach the database.
+        unavailable: the reason why the last attempt did not reach the database.
     """
 
     store: _DecisionStore
