@@ -352,7 +352,7 @@ class Decided:
 
 
 class Undecided(Protocol):
-    """What an open transaction has written so far, as the database takes it."""
+    """The content of an open transaction so far, as the database takes it."""
 
     def add(self, outputs: Sequence[Output]) -> Sequence[Output]:
         """Add rows, and copies of outputs; return the outputs without the rows."""

@@ -1,4 +1,4 @@
-"""What an open transaction has written so far: rows made as a table writer makes them, and outputs.
+"""The content of an open transaction so far: rows, made as a table writer makes them, and outputs.
 
 Both are made at each slice of records, in the form in which they are kept: objects that stay until
 the commit are what the garbage collector visits.
