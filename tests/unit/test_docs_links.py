@@ -39,6 +39,7 @@ def test_every_link_of_a_page_finds_its_place(page: Path) -> None:
         if anchor and file.suffix == ".md":
             assert anchor in anchors(file), target
 
+
 PACKAGE = REPOSITORY / "eosframework"
 MODULE = re.compile(r"`((?:[a-z]\w*/)+[a-z]\w*)(?:\.py)?(?:\.[a-zA-Z_]\w*)*`")
 
