@@ -53,8 +53,8 @@ demo: .venv ## Run real flights through killed workers and read the verdict
 	$(BIN)/eosframework demo flights
 
 .PHONY: demo-transfer
-demo-transfer: .venv ## Send money between two banks while everything is killed, and count it
-	$(BIN)/eosframework demo transfer
+demo-transfer: .venv ## Send money between two banks while all is killed (OPTIONS=--together: one decision)
+	$(BIN)/eosframework demo transfer $(OPTIONS)
 
 .PHONY: demo-backfill
 demo-backfill: .venv ## Backfill a year of flights while Spark is killed, go on live, and compare

@@ -65,6 +65,12 @@ def transfer(
     kills: Annotated[
         int, typer.Option(min=0, help="How many workers, relays and databases to kill.")
     ] = 12,
+    together: Annotated[
+        bool,
+        typer.Option(
+            help="Without outboxes: workers debit accounts and send transfers in one decision."
+        ),
+    ] = False,
     seed: SeedOption = None,
     keep: KeepOption = False,
     as_json: JsonOption = False,
@@ -77,7 +83,12 @@ def transfer(
     from eosframework.demo.transfer_demo import TransferPlan, run_transfers
 
     plan = TransferPlan(
-        transfers=seconds * rate, per_second=rate, kills=kills, seed=_seed(seed), keep=keep
+        transfers=seconds * rate,
+        per_second=rate,
+        kills=kills,
+        seed=_seed(seed),
+        keep=keep,
+        together=together,
     )
     return _run(lambda console: run_transfers(plan, console), as_json)
 

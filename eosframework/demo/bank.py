@@ -274,7 +274,7 @@ class Verdict:
         transfers: number of debited transfers.
         lost: ids debited and not credited, or confirmed to a teller and in no ledger.
         duplicated: ids credited more than once.
-        invented: ids credited without an equal debit.
+        invented: ids credited without an equal debit, or refused and debited.
         reordered: accounts whose transfers were credited in another order than debited.
         misbooked: accounts whose balance differs from opening balance, debits and credits.
         money: total of both banks.
@@ -305,7 +305,10 @@ class Verdict:
 
 
 def judge(
-    banks: tuple[Ledgers, Ledgers], opening: Mapping[str, int], confirmed: Set[str]
+    banks: tuple[Ledgers, Ledgers],
+    opening: Mapping[str, int],
+    confirmed: Set[str],
+    refused: Set[str] = frozenset(),
 ) -> Verdict:
     """Compare the ledgers of two banks with each other, and with their balances.
 
@@ -313,6 +316,7 @@ def judge(
         banks: both.
         opening: opening balances of all accounts of both.
         confirmed: ids confirmed to a teller.
+        refused: ids refused to a teller.
     """
     debited = {entry.id: entry for bank in banks for entry in bank.debits}
     credited = Counter(entry.id for bank in banks for entry in bank.credits)
@@ -326,7 +330,7 @@ def judge(
         transfers=len(debited),
         lost=sorted((debited.keys() | confirmed) - credited.keys()),
         duplicated=sorted(id_ for id_, times in credited.items() if times > 1),
-        invented=sorted(invented),
+        invented=sorted(invented | (debited.keys() & refused)),
         reordered=[*_reordered(*banks), *_reordered(*banks[::-1])],
         misbooked=_misbooked(accounts, opening, banks),
         money=sum(accounts.values()),
@@ -368,11 +372,18 @@ class Bank:
         name: of the bank, its application and its outbox.
         directory: of its logs.
         server: its database.
+        has_outbox: its program debits accounts, and relays send what it publishes; else its workers
+            debit accounts and send transfers in one decision.
     """
 
-    def __init__(self, name: str, directory: Path, server: PostgresServer) -> None:
+    def __init__(
+        self, name: str, directory: Path, server: PostgresServer, *, has_outbox: bool
+    ) -> None:
         self.name = name
         self.topic = f"{name}.transfers"
+        self.requests = f"{name}.requests"
+        self.refused = f"{name}.refused"
+        self._has_outbox = has_outbox
         self._server = server
         settings = DatabaseSettings(dsn=SecretStr(server.dsn))
         self.database = Database(settings, application_name=f"eosframework demo of {name}")
@@ -396,11 +407,12 @@ class Bank:
             )
 
     def open(self, bootstrap_servers: str) -> None:
-        """Start relays and workers."""
+        """Start relays, if there is an outbox, and workers."""
         environment = {"EOS_DATABASE__DSN": self._server.dsn}
-        self._relays = _Relays(self.name, bootstrap_servers, self._directory, environment)
+        if self._has_outbox:
+            self._relays = _Relays(self.name, bootstrap_servers, self._directory, environment)
         self._workers = Workers(
-            example_file("transfer", f"{self.name}.yaml"),
+            example_file("transfer", f"{self.name}{'' if self._has_outbox else '_together'}.yaml"),
             bootstrap_servers,
             _PROCESSES,
             self._directory / f"{self.name}.workers.log",
@@ -419,9 +431,8 @@ class Bank:
     @property
     def is_at_work(self) -> bool:
         """True once all relays have found the database, and workers have tasks."""
-        if self._relays is None or self._workers is None:
-            return False
-        return self._relays.are_up() and self._workers.are_at_work()
+        relays_are_up = self._relays is None or self._relays.are_up()
+        return relays_are_up and self._workers is not None and self._workers.are_at_work()
 
     def kill_worker(self, chance: random.Random) -> Kill | None:
         """SIGKILL a worker with tasks; its supervisor replaces it. None: no worker has tasks."""

@@ -6,6 +6,9 @@
 4. ask for transfers both ways, and meanwhile kill at random moments
 5. wait until no transfer is in transit, and stop relays and workers
 6. compare the ledgers
+
+With `--together` there are no relays: transfers are requested through a topic, and the workers of a
+bank debit its account and send the transfer in one decision.
 """
 
 from __future__ import annotations
@@ -23,13 +26,18 @@ from queue import Empty, SimpleQueue
 from typing import Any
 from uuid import UUID
 
+import orjson
 from rich.console import Console
 
+from eosframework.config import KafkaSettings
 from eosframework.demo.bank import Bank, BankConnection, Books, Reader, Sample, examine, judge
 from eosframework.demo.feeds import example_file
 from eosframework.demo.services import Background, Kill, deal, kill_points
-from eosframework.demo.stage import Bars, Demo, Outcome, Plan, Stage, open_stage
+from eosframework.demo.stage import PARTITIONS, Bars, Demo, Outcome, Plan, Stage, open_stage
 from eosframework.errors import DatabaseUnavailable
+from eosframework.kafka.client.plain_writes import FedRecord, feed
+from eosframework.kafka.consumer.range_reader import follow
+from eosframework.records import partitions_of
 from eosframework.serialization.references import find
 from eosframework.topology.loader import load_app
 
@@ -101,7 +109,7 @@ class _Tellers(Background):
         loops = [partial(self._serve, bank) for bank in banks.values() for _ in range(_TELLERS)]
         super().__init__("eos-teller", loops)
         self.confirmed: set[str] = set()
-        self.refused = 0
+        self.refused: set[str] = set()
         self._send: Callable[..., None] = find("transfers:send")
         self._refusal: type[Exception] = find("transfers:Refused")
         self._queues: dict[str, SimpleQueue[Order]] = {name: SimpleQueue() for name in banks}
@@ -113,7 +121,15 @@ class _Tellers(Background):
     @property
     def answered(self) -> int:
         """Number of transfers made or refused."""
-        return len(self.confirmed) + self.refused
+        return len(self.confirmed) + len(self.refused)
+
+    def end_asking(self) -> None:
+        """Ask for no more."""
+        self.stop()
+
+    def has_answered(self, debited: int) -> bool:
+        """Return whether each transfer that was asked for is debited or refused."""
+        return debited >= len(self.confirmed)
 
     def start(self) -> None:
         """Start the threads."""
@@ -136,12 +152,81 @@ class _Tellers(Background):
                 self.stopping.wait(_AWAY_SECONDS)
             except self._refusal:
                 with self._lock:
-                    self.refused += 1
+                    self.refused.add(str(order.transfer.id))
                 return
             else:
                 with self._lock:
                     self.confirmed.add(str(order.transfer.id))
                 return
+
+
+class _Requests(Background):
+    """Threads that request transfers through topics, and one that reads which were refused.
+
+    Args:
+        orders: by due time.
+        banks: by name.
+        per_second: rate of transfers, of all banks.
+        settings: the connection to the broker.
+    """
+
+    def __init__(
+        self,
+        orders: Iterable[Order],
+        banks: Mapping[str, Bank],
+        per_second: float,
+        settings: KafkaSettings,
+    ) -> None:
+        by_bank: dict[str, list[Order]] = {name: [] for name in banks}
+        for order in orders:
+            by_bank[order.sender].append(order)
+        super().__init__(
+            "eos-requests",
+            [
+                *(partial(self._feed, banks[name], found) for name, found in by_bank.items()),
+                partial(self._follow, [bank.refused for bank in banks.values()]),
+            ],
+        )
+        self.refused: set[str] = set()
+        self._asked: dict[str, list[str]] = {name: [] for name in banks}
+        self._settings = settings
+        self._per_second = per_second / len(banks)
+        self._has_ended = threading.Event()
+
+    @property
+    def answered(self) -> int:
+        """Number of transfers that were requested."""
+        return sum(map(len, self._asked.values()))
+
+    @property
+    def confirmed(self) -> set[str]:
+        """The requested ones that were not refused."""
+        return {id_ for asked in self._asked.values() for id_ in asked} - self.refused
+
+    def end_asking(self) -> None:
+        """Ask for no more."""
+        self._has_ended.set()
+
+    def has_answered(self, debited: int) -> bool:
+        """Return whether each transfer that was asked for is debited or refused."""
+        return debited + len(self.refused) >= self.answered
+
+    def _feed(self, bank: Bank, orders: Sequence[Order]) -> None:
+        def requests() -> Iterator[FedRecord]:
+            for order in orders:
+                if self._has_ended.is_set() or self.stopping.is_set():
+                    return
+                transfer = order.transfer
+                self._asked[bank.name].append(str(transfer.id))
+                request = transfer.model_dump_json().encode()
+                yield transfer.debited.encode(), request, time.time_ns() // 1_000_000
+
+        feed(self._settings, bank.requests, requests(), records_per_second=self._per_second)
+
+    def _follow(self, topics: Sequence[str]) -> None:
+        partitions = partitions_of(dict.fromkeys(topics, PARTITIONS))
+        for _, messages in follow(self._settings, partitions, self.stopping.is_set):
+            self.refused |= {orjson.loads(message.value() or b"{}")["id"] for message in messages}
 
 
 _SHARE = 0.2
@@ -227,11 +312,13 @@ class TransferPlan(Plan):
         transfers: how many to ask for.
         per_second: rate of transfers.
         kills: number of processes to kill.
+        together: without outboxes: workers debit accounts and send transfers in one decision.
     """
 
     transfers: int
     per_second: int
     kills: int
+    together: bool
 
 
 def run_transfers(plan: TransferPlan, console: Console) -> Outcome:
@@ -264,7 +351,10 @@ class _TransferDemo(Demo[TransferPlan]):
         make_importable()
         self._banks.update((name, self._bank(name)) for name in _BANKS)
         banks = self._banks.values()
-        self._stage.create_topics(self._cluster, [bank.topic for bank in banks])
+        topics = [bank.topic for bank in banks]
+        if self._plan.together:
+            topics += [topic for bank in banks for topic in (bank.requests, bank.refused)]
+        self._settings = self._stage.create_topics(self._cluster, topics)
         with ExitStack() as cleanup:
             examiner = _Examiner([bank.reader() for bank in banks], self._start)
             examiner.start()
@@ -280,7 +370,9 @@ class _TransferDemo(Demo[TransferPlan]):
         return self._judge(tellers, examiner)
 
     def _bank(self, name: str) -> Bank:
-        bank = Bank(name, self._stage.directory, self._stage.start_postgres(name))
+        server = self._stage.start_postgres(name)
+        has_outbox = not self._plan.together
+        bank = Bank(name, self._stage.directory, server, has_outbox=has_outbox)
         self._stage.cleanup.callback(bank.end)
         bank.make_tables(self._accounts[name])
         self._story.say(
@@ -304,16 +396,21 @@ class _TransferDemo(Demo[TransferPlan]):
                 f"in {self._stage.directory}"
             ),
         )
-        self._story.say("relays and workers of both banks are at work")
+        who = "workers" if self._plan.together else "relays and workers"
+        self._story.say(f"{who} of both banks are at work")
 
     def _require_running(self) -> None:
         for bank in self._banks.values():
             bank.require_running()
 
-    def _tellers(self) -> _Tellers:
+    def _tellers(self) -> _Tellers | _Requests:
         plan = self._plan
         orders = draw_orders(plan.transfers, plan.per_second, self._accounts, self._chance)
-        tellers = _Tellers(orders, self._banks)
+        tellers = (
+            _Requests(orders, self._banks, plan.per_second, self._settings)
+            if plan.together
+            else _Tellers(orders, self._banks)
+        )
         self._story.say(
             f"{plan.transfers:,} transfers are asked for, {plan.per_second:,} a second; "
             f"{plan.kills} kills are planned (--seed {plan.seed})"
@@ -321,7 +418,7 @@ class _TransferDemo(Demo[TransferPlan]):
         tellers.start()
         return tellers
 
-    def _transfer(self, tellers: _Tellers, examiner: _Examiner, bars: Bars) -> None:
+    def _transfer(self, tellers: _Tellers | _Requests, examiner: _Examiner, bars: Bars) -> None:
         """Kill until all transfers are answered and all kills done, or a fault is found."""
         plan, stage = self._plan, self._stage
         while tellers.answered < plan.transfers and not examiner.wrong:
@@ -339,53 +436,65 @@ class _TransferDemo(Demo[TransferPlan]):
         """Kill the next victim if it is at work."""
         bank = self._banks[_BANKS[self._stage.kills % 2]]
         kinds: dict[str, Callable[[], Kill | None]] = {
-            "worker": lambda: bank.kill_worker(self._chance),
-            "relay": bank.kill_relay,
+            "worker": partial(bank.kill_worker, self._chance),
+            "relay": partial(bank.kill_worker, self._chance)
+            if self._plan.together
+            else bank.kill_relay,
             "database": bank.kill_database,
         }
         self._stage.record_kill(kinds[self._victims[self._stage.kills]]())
 
-    def _look(self, tellers: _Tellers, examiner: _Examiner, bars: Bars) -> None:
+    def _look(self, tellers: _Tellers | _Requests, examiner: _Examiner, bars: Bars) -> None:
         tellers.require_running()
         examiner.require_running()
         self._require_running()
         if (sample := examiner.latest) is not None:
             bars.show(tellers.answered, sample.debited, sample.credited)
 
-    def _settle(self, tellers: _Tellers, examiner: _Examiner, bars: Bars) -> None:
+    def _settle(self, tellers: _Tellers | _Requests, examiner: _Examiner, bars: Bars) -> None:
         """Wait until every debited transfer is credited."""
         if examiner.wrong:
             self._story.say("the examiner found something: no more is asked for", style="bold red")
-        tellers.stop()
-        samples = examiner.samples + 3  # samples begun after the last debit
+        tellers.end_asking()
+        samples = examiner.samples + 3  # samples begun after the last request
 
         def on_the_way() -> int | None:
             return None if examiner.latest is None else len(examiner.latest.on_the_way)
 
+        def has_settled() -> bool:
+            latest = examiner.latest
+            return (
+                latest is not None
+                and examiner.samples >= samples
+                and tellers.has_answered(latest.debited)
+                and not latest.on_the_way
+            )
+
         self._stage.wait(
-            lambda: examiner.samples >= samples and on_the_way() == 0,
+            has_settled,
             lambda: self._look(tellers, examiner, bars),
             seconds=_CATCH_UP_SECONDS,
             pause_seconds=_LOOK_SECONDS,
             late=lambda: (
                 f"{on_the_way() or 0:,} transfers were still on the way {_CATCH_UP_SECONDS:g} s "
-                f"after the last debit; see the logs in {self._stage.directory}"
+                f"after the last request; see the logs in {self._stage.directory}"
             ),
         )
 
     def _close(self) -> None:
         for bank in self._banks.values():
             bank.close()
-        self._story.say("nothing is on the way; relays and workers were asked to stop, and did")
+        who = "workers" if self._plan.together else "relays and workers"
+        self._story.say(f"nothing is on the way; {who} were asked to stop, and did")
 
-    def _judge(self, tellers: _Tellers, examiner: _Examiner) -> Outcome:
+    def _judge(self, tellers: _Tellers | _Requests, examiner: _Examiner) -> Outcome:
         self._stage.check()
         first, second = (bank.ledgers() for bank in self._banks.values())
         opening = {k: v for accounts in self._accounts.values() for k, v in accounts.items()}
-        verdict = judge((first, second), opening, tellers.confirmed)
+        verdict = judge((first, second), opening, tellers.confirmed, tellers.refused)
         counts = {
             "transfers": verdict.transfers,
-            "refused": tellers.refused,
+            "refused": len(tellers.refused),
             **{kind: len(names) for kind, names in verdict.wrong().items()},
             "money_at_start": self._start,
             "money_at_end": verdict.money,

@@ -8,13 +8,24 @@ from typing import Any
 import msgspec
 
 _FASTEST = 1
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=lambda _: None)
+
+
+def encoded(content: Any) -> bytes:
+    """Return lists, tuples, texts, bytes, numbers and None as bytes; other values become None."""
+    return _ENCODER.encode(content)
+
+
+def decoded(data: bytes) -> Any:
+    """Return what `encoded` was given, with lists in place of tuples."""
+    return msgspec.msgpack.decode(data)
 
 
 def packed(content: Any) -> bytes:
-    """Return lists, tuples, texts, bytes, numbers and None as bytes."""
-    return zlib.compress(msgspec.msgpack.encode(content), _FASTEST)
+    """Return what `encoded` returns, compressed."""
+    return zlib.compress(encoded(content), _FASTEST)
 
 
 def unpacked(data: bytes) -> Any:
     """Return what `packed` was given, with lists in place of tuples."""
-    return msgspec.msgpack.decode(zlib.decompress(data))
+    return decoded(zlib.decompress(data))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from eosframework.errors import TaskFenced
-from eosframework.postgres.tables.decided_rows import DecidedRows, refusal
+from eosframework.postgres.tables.decided_rows import DecidedRows, OpenRows, decoded, refusal
 from eosframework.postgres.tables.table_ports import TableRows
-from eosframework.records import TopicPartition
+from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import TableSink
 from eosframework.transactions import failpoints
-from eosframework.transactions.ports import Decided, Output
+from eosframework.transactions.ports import Decided
 
 
 class MemoryDatabase:
@@ -24,7 +25,7 @@ class MemoryDatabase:
         self.rows: list[TableRows] = []
         self.maker = DecidedRows(sinks)
         self.epochs: dict[str, int] = {}
-        self.decided: dict[str, Decided] = {}
+        self.decided: dict[str, bytes] = {}
         self.offsets: dict[TopicPartition, int] = {}
 
 
@@ -36,6 +37,10 @@ class MemoryDecisions:
         self._epochs: dict[str, int] = {}
         self._own: dict[str, Collection[TopicPartition]] = {}
 
+    @property
+    def unavailable(self) -> None:
+        """None: it is there."""
+
     def take(
         self, ids: Collection[str], own: Mapping[str, Collection[TopicPartition]]
     ) -> list[Decided]:
@@ -45,7 +50,7 @@ class MemoryDecisions:
             database.epochs[id_] = database.epochs.get(id_, 0) + 1
         self._epochs |= {id_: database.epochs[id_] for id_ in own}
         self._own |= own
-        return [database.decided[id_] for id_ in ids if id_ in database.decided]
+        return [decoded(id_, database.decided[id_]) for id_ in ids if id_ in database.decided]
 
     def next_offsets(self, transactional_id: str) -> Mapping[TopicPartition, int | None]:
         """Return what is decided; see `Decisions`."""
@@ -55,29 +60,27 @@ class MemoryDecisions:
         """Return what is decided now; see `Decisions`."""
         return dict(self._database.offsets)
 
-    def prepared(
-        self,
-        transactional_id: str,
-        rows: Sequence[Output],
-        decided: Decided,
-        within_seconds: float,
+    def begin(self, transactional_id: str) -> OpenRows:
+        """Begin a transaction; see `Decisions`."""
+        return self._database.maker.begin(partial(self._decision_of, transactional_id))
+
+    def _decision_of(
+        self, id_: str, rows: OpenRows, positions: Sequence[Position], within_seconds: float
     ) -> Callable[[], None]:
-        """Make the rows; see `Decisions`."""
-        database, own = self._database, self._own[transactional_id]
-        made = database.maker.made(rows)
-        epoch = self._epochs[transactional_id]
+        """Return the function that decides a transaction."""
+        database, own, epoch = self._database, self._own[id_], self._epochs[id_]
 
         def decide() -> None:
-            if refused := [row for batch in made for row in batch.refused]:
+            if refused := [row for batch in rows.batches for row in batch.refused]:
                 raise refusal(refused)
             failpoints.hit("decision.before_commit")
-            if database.epochs[transactional_id] != epoch:
-                raise TaskFenced(f"transactional.id {transactional_id} was taken in the database")
-            database.rows += [rows for batch in made for rows in batch.tables]
-            database.decided[transactional_id] = decided
+            if database.epochs[id_] != epoch:
+                raise TaskFenced(f"transactional.id {id_} was taken in the database")
+            database.rows += [table for batch in rows.batches for table in batch.tables]
+            database.decided[id_] = rows.encoded(positions)
             database.offsets |= {
                 p.topic_partition: p.offset
-                for p in decided.positions
+                for p in positions
                 if p.topic_partition in own and p.offset is not None
             }
             failpoints.hit("decision.after_commit")

@@ -167,8 +167,9 @@ def decoded(data: bytes | None, serde: Serde | None) -> Any:
 
 
 def sink_serdes(graph: Graph) -> dict[str, tuple[Serde, Serde]]:
-    """Return the serdes of key and value of each output topic with a fixed name."""
-    return {
+    """Return the serdes of key and value of each output topic with a fixed name, and of rows."""
+    rows = {sink.topic: (sink.key, sink.value) for sink in graph.together}
+    return rows | {
         node.topic: (node.key, node.value)
         for part in graph.sub_topologies
         for node in nodes_of(part)

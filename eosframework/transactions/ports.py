@@ -20,10 +20,13 @@ None), timestamp in milliseconds, headers. Positional arguments cost a third les
 A row that a database writes in its decision of the transaction is an output of the same form: it
 names its tables in place of a topic, and in place of the second name the message it comes from."""
 
+ROW_OF = 5
+"""Index of the message that a row comes from; None: the output goes to Kafka."""
+
 
 def is_row(output: Output) -> bool:
     """Return whether an output is a row for a database."""
-    return output[5] is not None
+    return output[ROW_OF] is not None
 
 
 class Message(Protocol):
@@ -348,8 +351,37 @@ class Decided:
     outputs: Sequence[Output]
 
 
+class Undecided(Protocol):
+    """The content of an open transaction so far, as the database takes it."""
+
+    def add(self, outputs: Sequence[Output]) -> Sequence[Output]:
+        """Add rows, and copies of outputs; return the outputs without the rows."""
+        ...
+
+    def prepared(self, positions: Sequence[Position], within_seconds: float) -> Callable[[], None]:
+        """Return a function for another thread that decides the transaction (V2).
+
+        Args:
+            positions: with their metadata.
+            within_seconds: time to wait for an unavailable database.
+
+        Raises, when it is called:
+            RowsRefused: nothing was decided.
+            TransactionAborted: nothing was decided, and other data or time helps.
+            TaskFenced: nothing was decided; another process has taken the id.
+            OutcomeUnknown: only `take` shows whether it is decided.
+            TransactionFatal: the database refuses that until the cause is fixed.
+        """
+        ...
+
+
 class Decisions(Protocol):
     """The database that decides transactions; its errors are TransactionErrors."""
+
+    @property
+    def unavailable(self) -> str | None:
+        """The reason why the last attempt did not reach it, as a sentence; None: it did."""
+        ...
 
     def take(
         self, ids: Collection[str], own: Mapping[str, Collection[TopicPartition]]
@@ -380,28 +412,8 @@ class Decisions(Protocol):
         """
         ...
 
-    def prepared(
-        self,
-        transactional_id: str,
-        rows: Sequence[Output],
-        decided: Decided,
-        within_seconds: float,
-    ) -> Callable[[], None]:
-        """Return a function for another thread that decides a transaction (V2).
-
-        Args:
-            transactional_id: of this process.
-            rows: by the names of their tables in place of a topic.
-            decided: the transaction.
-            within_seconds: time to wait for an unavailable database.
-
-        Raises, when it is called:
-            RowsRefused: nothing was decided.
-            TransactionAborted: nothing was decided, and other data or time helps.
-            TaskFenced: nothing was decided; another process has taken the id.
-            OutcomeUnknown: only `take` shows whether it is decided.
-            TransactionFatal: the database refuses that until the cause is fixed.
-        """
+    def begin(self, transactional_id: str) -> Undecided:
+        """Begin a transaction of an id of this process, in place of an earlier one."""
         ...
 
     def close(self) -> None:

@@ -5,8 +5,9 @@ CREATE TABLE accounts (
     balance bigint NOT NULL CHECK (balance >= 0)
 );
 
--- Transfers from accounts of this bank. The client chooses the id, so a repeated request after a
--- lost answer debits nothing twice.
+-- Transfers from accounts of this bank, inserted by `send`, or by `eosframework run-worker` with
+-- `commit: together`. The client chooses the id, so a repeated request after a lost answer debits
+-- nothing twice.
 CREATE TABLE debits (
     id uuid PRIMARY KEY,
     debited text NOT NULL REFERENCES accounts,
@@ -45,3 +46,24 @@ END $$;
 CREATE TRIGGER credit_accounts AFTER INSERT ON credits
 REFERENCING NEW TABLE AS arrived
 FOR EACH STATEMENT EXECUTE FUNCTION credit_accounts();
+
+-- Takes each debit from its balance, in the transaction that inserts it; the check of `accounts`
+-- refuses what would overdraw one.
+CREATE FUNCTION debit_accounts() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM accounts
+    WHERE id IN (SELECT debited FROM left_)
+    ORDER BY id
+    FOR NO KEY UPDATE;
+
+    UPDATE accounts
+    SET balance = balance - sent.amount
+    FROM (SELECT debited, sum(amount) AS amount FROM left_ GROUP BY debited) AS sent
+    WHERE accounts.id = sent.debited;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER debit_accounts AFTER INSERT ON debits
+REFERENCING NEW TABLE AS left_
+FOR EACH STATEMENT EXECUTE FUNCTION debit_accounts();

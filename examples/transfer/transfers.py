@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import Connection
+from psycopg.errors import CheckViolation
 from pydantic import BaseModel
 
 from eosframework.postgres.outbox import publish
@@ -30,8 +31,9 @@ def send(connection: Connection[Any], topic: str, transfer: Transfer) -> None:
     If the answer was lost, call it again with the same transfer.
 
     1. lock the account: transfers from it are published in the order in which they debit it
-    2. insert the transfer; if it exists already, an earlier call has done all of this
-    3. debit  4. publish
+    2. insert the transfer, which debits the account (a trigger does); if it exists already, an
+       earlier call has done all of this
+    3. publish
     """
     with connection.transaction():
         account = connection.execute(
@@ -39,17 +41,14 @@ def send(connection: Connection[Any], topic: str, transfer: Transfer) -> None:
         ).fetchone()
         if account is None:
             raise Refused(f"there is no account {transfer.debited}")
-        kept = connection.execute(
-            "INSERT INTO debits (id, debited, credited, amount) VALUES (%s, %s, %s, %s) "
-            "ON CONFLICT (id) DO NOTHING",
-            [transfer.id, transfer.debited, transfer.credited, transfer.amount],
-        )
-        if kept.rowcount == 0:
-            return
-        if account[0] < transfer.amount:
-            raise Refused(f"{transfer.debited} has {account[0]}, asked for {transfer.amount}")
-        connection.execute(
-            "UPDATE accounts SET balance = balance - %s WHERE id = %s",
-            [transfer.amount, transfer.debited],
-        )
-        publish(connection, topic, transfer.debited, transfer.model_dump_json())
+        try:
+            kept = connection.execute(
+                "INSERT INTO debits (id, debited, credited, amount) VALUES (%s, %s, %s, %s) "
+                "ON CONFLICT (id) DO NOTHING",
+                [transfer.id, transfer.debited, transfer.credited, transfer.amount],
+            )
+        except CheckViolation:
+            missing = f"{transfer.debited} has {account[0]}, asked for {transfer.amount}"
+            raise Refused(missing) from None
+        if kept.rowcount:
+            publish(connection, topic, transfer.debited, transfer.model_dump_json())

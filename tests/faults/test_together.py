@@ -11,6 +11,12 @@ from tests.support.applications.pipeline import WorkerProcess, wait_until
 from tests.support.applications.together import TOGETHER, TogetherWorld
 from tests.support.faults.database_proxy import Cut, DatabaseProxy
 from tests.support.processes.commands import Folder
+from tests.support.verifiers.asked import (
+    ANY_PORT,
+    addresses_of,
+    not_ready,
+    wait_until_ready,
+)
 
 MakeTables = Callable[..., TogetherWorld]
 
@@ -213,15 +219,20 @@ def test_an_unavailable_database_holds_readers_for_a_third_of_the_timeout_at_mos
     world: TogetherWorld,
 ) -> None:
     with DatabaseProxy(world.dsn) as proxy:
-        worker = world.start_worker(dsn=proxy.dsn, settings=QUICK)
+        worker = world.start_worker(
+            dsn=proxy.dsn, settings=[*QUICK, f"worker.http_address={ANY_PORT}"]
+        )
         world.feed(100)
         world.wait_for(100, "doubled")
+        [address] = addresses_of(worker)
         proxy.refuse()
         world.feed(100)
         worker.wait_for_event("transaction_aborted")
         wait_until(world.nothing_is_open, "no transaction holds readers", 10)
+        wait_until(lambda: "unavailable" in not_ready(address), "the worker says what it waits for")
         proxy.accept()
         world.wait_for(world.fed, "doubled")
+        wait_until_ready(address)
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0, worker.log[-3000:]
     assert world.seen().clean, world.seen()

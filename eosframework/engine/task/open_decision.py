@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from eosframework.engine.operators.refused_rows import RefusedRows
 from eosframework.errors import RowsRefused
 from eosframework.records import Position
-from eosframework.transactions.ports import Decided, Decisions, Output, is_row
+from eosframework.transactions.ports import Decisions, Output
 
 
 class OpenDecision:
@@ -31,28 +31,20 @@ class OpenDecision:
         self._decisions = decisions
         self._transactional_id = transactional_id
         self._within_seconds = within_seconds
-        self._rows: list[Output] = []
-        self._outputs: list[Output] = []
+        self._undecided = decisions.begin(transactional_id)
 
     def begin(self) -> None:
         """Forget the last transaction."""
-        self._rows, self._outputs = [], []
+        self._undecided = self._decisions.begin(self._transactional_id)
         self._refused.rewind(self._transactional_id)
 
     def taken(self, outputs: Sequence[Output]) -> Sequence[Output]:
         """Keep rows, and copies of outputs; return the outputs without the rows."""
-        rows = [output for output in outputs if is_row(output)]
-        if rows:
-            self._rows += rows
-            outputs = [output for output in outputs if not is_row(output)]
-        self._outputs += outputs
-        return outputs
+        return self._undecided.add(outputs)
 
     def prepared(self, positions: Sequence[Position]) -> Callable[[], None]:
-        """Return the function that decides the transaction; see `Decisions.prepared`."""
-        id_ = self._transactional_id
-        decided = Decided(id_, positions, self._outputs)
-        return self._decisions.prepared(id_, self._rows, decided, self._within_seconds)
+        """Return the function that decides the transaction; see `Undecided.prepared`."""
+        return self._undecided.prepared(positions, self._within_seconds)
 
     def reject(self, error: RowsRefused) -> None:
         """Let the records fail whose rows were refused."""

@@ -227,6 +227,7 @@ class Worker:
             tasks,
             self._was_assigned,
             self._measures.snapshot(),
+            None if self._decisions is None else self._decisions.unavailable,
             late=late_places(self._plan.parts.values())
             | late_records(self._late_of_released, self.tasks.values()),
             keyless=keyless_records(self._keyless_of_released, self.tasks.values()),

@@ -10,7 +10,8 @@
 6. where an output belongs to no input before C2: derive the outputs of the input from C2 on. This
    distinguishes an output without its committed offset from one without any input
 7. where a book has a hole or a copy: read the outputs again to name the records
-8. compare the number of rows that jobs processed with the records of internal topics
+8. compare the number of rows that jobs processed with the records of internal topics, and the rows
+   of tables that are decided together with outputs
 
 Every output that is visible before E belongs to a transaction that is decided by then. The
 positions of that transaction are at most C2, because reading them also waits for the decision.
@@ -19,7 +20,7 @@ positions of that transaction are at most C2, because reading them also waits fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -51,6 +52,7 @@ from eosframework.operations.audit.output_comparison import (
     match,
 )
 from eosframework.operations.audit.receipt_books import Books
+from eosframework.operations.audit.row_audit import audit_rows
 from eosframework.process.steps import OnProgress, ignore_progress
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import (
@@ -63,6 +65,7 @@ from eosframework.topology.graph.graph import (
     Sink,
     StreamJoin,
     SubTopology,
+    TableOutput,
 )
 from eosframework.topology.graph.timed_topics import timed_topics, waits_for_time
 from eosframework.topology.graph.walk import (
@@ -157,6 +160,10 @@ _SHOWN_PARTITIONS = 5
 """Partitions of each topic that a note lists."""
 
 
+JudgeRows = Callable[[Logs, Derivation], Verdict]
+"""Judges the rows of tables."""
+
+
 class Proof(StrEnum):
     """The evidence by which an audit determines the expected outputs."""
 
@@ -173,6 +180,7 @@ def audit_application(
     *,
     scope: Scope | None = None,
     proof: Proof = Proof.AUTO,
+    rows: JudgeRows | None = None,
 ) -> Verdict:
     """Prove that each input record took effect exactly once, or count the records that did not.
 
@@ -185,6 +193,7 @@ def audit_application(
         on_progress: see `OnProgress`.
         scope: the input records to judge. None: all processed records.
         proof: judge by receipts or by functions.
+        rows: judges tables that are decided together with outputs; None: they are not judged.
 
     Raises:
         ConfigurationError: the scope ends before it begins, or names a partition that is not an
@@ -200,7 +209,7 @@ def audit_application(
             f"compare the tables with {', '.join(p.topic for p in graph.table_sinks)} in the "
             f"database"
         )
-    return _Audit(graph, settings, on_progress, scope or Scope(), proof).run()
+    return _Audit(graph, settings, on_progress, scope or Scope(), proof, rows).run()
 
 
 def audit_topology(
@@ -221,7 +230,32 @@ def audit_topology(
         from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 
         open_schemas(graph.codecs, settings.schema_registry)
-    return audit_application(graph, settings.kafka, on_progress, scope=scope, proof=proof)
+    judges = partial(_judge_rows, graph, settings, scope or Scope(), proof)
+    rows = judges if graph.together else None
+    return audit_application(
+        graph, settings.kafka, on_progress, scope=scope, proof=proof, rows=rows
+    )
+
+
+def _judge_rows(
+    graph: Graph,
+    settings: Settings,
+    scope: Scope,
+    proof: Proof,
+    logs: Logs,
+    derivation: Derivation,
+) -> Verdict:
+    """Compare the rows of tables, or say why not."""
+    if proof is Proof.RECEIPTS:
+        reason = "--by receipts runs no function"
+    elif not scope.is_whole:
+        reason = "the audit is of a part of the input"
+    elif settings.database.dsn is None:
+        reason = "no database is configured (database.dsn)"
+    else:
+        return audit_rows(graph, settings, logs, derivation)
+    tables = ", ".join(table.table for sink in graph.together for table in sink.tables)
+    return Verdict(notes=(f"rows of table {tables} are not compared: {reason}",))
 
 
 class _Audit:
@@ -232,8 +266,10 @@ class _Audit:
         on_progress: OnProgress,
         scope: Scope,
         proof: Proof,
+        judge_rows: JudgeRows | None,
     ) -> None:
         self._graph = graph
+        self._judge_rows = judge_rows
         self._scope = scope
         self._proof = proof
         sources = (source.topic for part in graph.sub_topologies for source in part.sources)
@@ -283,6 +319,8 @@ class _Audit:
                 for message in messages:
                     books.look_up(partition, message)
         rows = portions.rows.compare_with_log(logs)
+        if self._judge_rows is not None:
+            rows += self._judge_rows(logs, self._derivation)
         verdict = (
             rows
             + books.verdict()
@@ -347,6 +385,7 @@ class _Audit:
 
     def _read_dead_letters(self) -> None:
         """Collect results that functions cannot derive: refused and replayed records."""
+        by_others = {OUTPUT_STEP, *_decided_steps(self._graph)}
         topics = dead_letter_topics(self._graph)
         partitions, _ = self._logs.partitions(topics)
         marked = self._logs.replayed(topics)
@@ -357,7 +396,7 @@ class _Audit:
                 headers = dict(message.headers() or ())
                 step = _text(headers, HEADER_STEP)
                 replayed = marks is not None and message.offset() in marks
-                if step != OUTPUT_STEP and not replayed:
+                if step not in by_others and not replayed:
                     continue
                 topic = _text(headers, HEADER_TOPIC)
                 number = _number(headers, HEADER_PARTITION)
@@ -500,6 +539,12 @@ class _Audit:
                 f"topic {topic}: {self._not_judged[topic]:,} outputs without a receipt are not "
                 f"judged; {step} gives them, and they come from many inputs"
             )
+
+
+def _decided_steps(graph: Graph) -> set[str]:
+    """Return the steps whose records the database may refuse."""
+    nodes = (node for part in graph.sub_topologies if part.together for node in nodes_of(part))
+    return {node.name for node in nodes if isinstance(node, TableOutput)}
 
 
 def _text(headers: Mapping[str, bytes | None], name: str) -> str:

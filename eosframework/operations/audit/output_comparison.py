@@ -52,7 +52,7 @@ from eosframework.errors import RecordFailed, RunError
 from eosframework.operations.audit.audit_verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
 from eosframework.records import TopicPartition
 from eosframework.topology.graph.graph import Graph
-from eosframework.transactions.ports import Message, Output
+from eosframework.transactions.ports import Message, Output, is_row
 
 _DIGEST_BYTES = 16
 
@@ -276,24 +276,34 @@ class Derivation:
         Raises:
             RunError: a processed record fails now, and its policy is to fail.
         """
-        compiled = self._compiled[partition.topic]
-        is_again = compiled.source.retry_of is not None
         for message in messages:
-            offset = message.offset()
-            outputs: list[Output] = []
-            if self.refused and (*partition, offset) in self.refused:
-                site = self.refused[partition.topic, partition.partition, offset]
-                outputs.append(dead_letter(site, message, Exception()))
-            else:
-                record = RetriedRecord(message) if is_again else message
-                try:
-                    compiled.run((record,), outputs, 0, self._failures)
-                except RecordFailed as error:
-                    raise RunError(
-                        f"record {partition}@{offset} was processed, but fails now: "
-                        f"{error.__cause__!r}. Audit with the functions that the workers ran"
-                    ) from error
-            self._add(partition, offset, outputs, into)
+            self._add(partition, message.offset(), self._outputs_of(partition, message), into)
+
+    def rows(self, partition: TopicPartition, messages: Sequence[Message]) -> list[Output]:
+        """Return the rows for tables that are decided with the outputs, in input order.
+
+        Raises:
+            RunError: as `derive`.
+        """
+        outputs = (self._outputs_of(partition, message) for message in messages)
+        return [output for some in outputs for output in some if is_row(output)]
+
+    def _outputs_of(self, partition: TopicPartition, message: Message) -> list[Output]:
+        """Return what a record gives, rows for tables included."""
+        compiled, offset = self._compiled[partition.topic], message.offset()
+        outputs: list[Output] = []
+        if self.refused and (*partition, offset) in self.refused:
+            site = self.refused[partition.topic, partition.partition, offset]
+            return [dead_letter(site, message, Exception())]
+        record = message if compiled.source.retry_of is None else RetriedRecord(message)
+        try:
+            compiled.run((record,), outputs, 0, self._failures)
+        except RecordFailed as error:
+            raise RunError(
+                f"record {partition}@{offset} was processed, but fails now: "
+                f"{error.__cause__!r}. Audit with the functions that the workers ran"
+            ) from error
+        return outputs
 
     def derive_while_it_works(
         self, batches: Iterable[tuple[TopicPartition, list[Message]]]
@@ -313,8 +323,8 @@ class Derivation:
     def _add(
         self, partition: TopicPartition, offset: int, outputs: Iterable[Output], into: Ledger
     ) -> None:
-        for topic, value, key, _, _, _, timestamp, headers in outputs:
-            if topic in self.left_out:
+        for topic, value, key, _, _, row_of, timestamp, headers in outputs:
+            if topic in self.left_out or row_of is not None:
                 continue
             self.topics.add(topic)
             if self._has_broker_time(topic):

@@ -77,3 +77,8 @@ ORDER BY transactional_id;
 -- name: forget_offsets(application)!
 -- Forget what was decided of each partition.
 DELETE FROM eosframework.decided_offsets WHERE application = :application;
+
+-- name: take_as_long_as_it_takes()!
+-- Let the statements of this transaction, and the pauses between them, take any time.
+SELECT set_config(name, '0', true) FROM pg_settings
+WHERE name IN ('statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout');

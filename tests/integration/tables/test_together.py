@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 import pytest
@@ -184,3 +186,40 @@ def test_settings_that_do_not_fit_are_refused(make_world: MakeTables, setting: s
     worker = world.start_worker(settings=[setting])
     assert worker.wait() == 2
     assert "commit: together, which needs transactions" in worker.log
+
+
+def audited(world: TogetherWorld) -> tuple[int, Any]:
+    done = world.run("audit", "--json")
+    return done.exit_code, json.loads(done.out)
+
+
+def test_an_audit_compares_the_rows_of_the_table(make_world: MakeTables) -> None:
+    world = make_world(CHECKED.replace("POLICY", "{dead_letter: NAME.dead}"), table=LIMITED)
+    world.feed(1000)
+    world.finish()
+    code, verdict = audited(world)
+    assert (code, verdict["lost"], verdict["duplicated"]) == (0, 0, 0), verdict
+    world.see("DELETE FROM doubled WHERE n = 4")
+    world.see("INSERT INTO doubled VALUES (6), (-1)")
+    code, verdict = audited(world)
+    found = {kind: verdict[kind] for kind in ("lost", "duplicated", "unexpected")}
+    assert (code, found) == (1, {"lost": 1, "duplicated": 2, "unexpected": 1}), verdict
+    told = [detail["text"] for detail in verdict["details"]]
+    assert told == [
+        "the row n=4 of table doubled is not there",
+        "table doubled has the row n=6 once more than the input gives it",
+        "table doubled has the row n=-1, which no input record gives",
+    ]
+
+
+def test_an_audit_of_an_application_that_runs_compares_the_rows(make_world: MakeTables) -> None:
+    world = make_world()
+    world.feed(10)
+    world.finish()
+    worker = world.start_worker()
+    for _ in range(5):
+        world.feed(500)
+        code, verdict = audited(world)
+        assert code == 0, verdict
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log[-3000:]

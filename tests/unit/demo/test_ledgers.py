@@ -58,3 +58,8 @@ def test_a_transfer_that_nobody_sent_like_that_is_invented(entry: Entry) -> None
 def test_a_balance_that_its_ledger_does_not_explain_is_found() -> None:
     assert wrong(a=replace(A, accounts={"a.1": 84, "a.2": 139})) == {"misbooked": ["a.1"]}
     assert wrong(a=replace(A, accounts={"a.2": 139})) == {"misbooked": ["a.1"]}
+
+
+def test_a_refused_transfer_that_is_debited_is_found() -> None:
+    verdict = judge((A, B), OPENING, CONFIRMED - {"t2"}, {"t2", "t9"})
+    assert list(verdict.invented) == ["t2"]

@@ -16,7 +16,12 @@ FOLDER = Path(__file__).parents[3] / "examples" / "transfer"
 ACCOUNTS = {"bank_a": {"a.1": 100, "a.2": 100}, "bank_b": {"b.1": 100, "b.2": 100}}
 
 
-@pytest.mark.parametrize("name", ["bank_a.yaml", "bank_b.yaml", "tables.sql", "transfers.py"])
+FILES = ["bank_a", "bank_b", "bank_a_together", "bank_b_together"]
+
+
+@pytest.mark.parametrize(
+    "name", [*(f"{name}.yaml" for name in FILES), "tables.sql", "transfers.py"]
+)
 def test_the_demo_runs_the_example(name: str) -> None:
     assert example_file("transfer", name) == FOLDER / name
 
@@ -32,6 +37,22 @@ def test_each_bank_credits_what_the_other_one_sends(bank: str, other: str) -> No
     assert isinstance(table_sink, TableSink)
     assert table_sink.topic == f"{other}.transfers"
     assert [table.table for table in table_sink.tables] == ["credits"]
+
+
+@pytest.mark.parametrize(("bank", "other"), [("bank_a", "bank_b"), ("bank_b", "bank_a")])
+def test_each_bank_debits_what_is_requested_and_sends_it_in_one_decision(
+    bank: str, other: str
+) -> None:
+    app = load_app(str(FOLDER / f"{bank}_together.yaml"))
+    assert lint(app) == []
+    graph = resolve(app)
+    (decided,) = graph.together
+    assert [table.table for table in decided.tables] == ["debits"]
+    assert f"{bank}.transfers" in graph.sink_topics
+    assert {source.topic for part in graph.sub_topologies for source in part.sources} == {
+        f"{bank}.requests"
+    }
+    assert f"{other}.transfers" in {sink.topic for sink in graph.table_sinks}
 
 
 def test_a_seed_repeats_the_orders() -> None:

@@ -121,6 +121,11 @@ class TableCopy:
         return found[0] if found and not self._shape.has_trigger else None
 
     @property
+    def named(self) -> frozenset[str]:
+        """The columns that all rows so far have named."""
+        return in_all([known.names for known in self._layouts.values() if not known.deletes])
+
+    @property
     def _table(self) -> sql.Composable:
         return identifier(self._sink.table)
 
@@ -308,6 +313,11 @@ def _converting() -> Generator[None]:
         raise DataRefused(str(error)) from error
     except (TypeError, ValueError, OverflowError) as error:
         raise DataRefused(f"{type(error).__name__}: {error}") from error
+
+
+def in_all(named: Sequence[Iterable[str]]) -> frozenset[str]:
+    """Return the names that are in all of some collections; none if there is none of these."""
+    return frozenset(named[0]).intersection(*named[1:]) if named else frozenset()
 
 
 def _listed(names: Iterable[str]) -> sql.Composed:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -31,13 +32,12 @@ from eosframework.errors import (
 from eosframework.postgres.database.connection import Connection, Database, load_queries
 from eosframework.postgres.database.error_classes import commit, translating
 from eosframework.postgres.database.tables.table_sink import PostgresRowStore
-from eosframework.postgres.tables.decided_rows import DecidedRows, refusal
+from eosframework.postgres.tables.decided_rows import DecidedRows, OpenRows, decoded, refusal
 from eosframework.postgres.tables.table_ports import Batch, Claim, RefusedRow
 from eosframework.records import Position, TopicPartition
-from eosframework.serialization.packing import packed, unpacked
 from eosframework.topology.graph.graph import TableSink
 from eosframework.transactions import failpoints
-from eosframework.transactions.ports import Decided, Output
+from eosframework.transactions.ports import Decided
 
 BLOCKED_SECONDS = 5.0
 """Time for which V4 waits for a session that has locked an id, before it ends that session."""
@@ -62,6 +62,13 @@ class PostgresDecisions:
         self._application = application
         self._rows = DecidedRows(sinks)
         self._deciders: dict[str, _Decider] = {}
+        self._unavailable: str | None = None
+
+    @property
+    def unavailable(self) -> str | None:
+        """The reason why it was not reached; see `Decisions`."""
+        of_deciders = (decider.unavailable for decider in self._deciders.values())
+        return next(filter(None, [self._unavailable, *of_deciders]), None)
 
     def take(
         self, ids: Collection[str], own: Mapping[str, Collection[TopicPartition]]
@@ -83,13 +90,15 @@ class PostgresDecisions:
                 offsets = self._offsets(connection, [p for ps in own.values() for p in ps])
                 commit(connection, doing)
         except DatabaseUnavailable as error:
+            self._unavailable = str(error)
             raise Retriable(str(error)) from error
+        self._unavailable = None
         for id_, epoch, _ in taken:
             if id_ in own:
                 expected = {partition: offsets[partition] for partition in own[id_]}
                 store = _DecisionStore(self._database, self._application, epoch)
                 self._deciders[id_] = _Decider(store, expected)
-        return [_decoded(id_, decision) for id_, _, decision in taken if decision is not None]
+        return [decoded(id_, decision) for id_, _, decision in taken if decision is not None]
 
     def next_offsets(self, transactional_id: str) -> Mapping[TopicPartition, int | None]:
         """Return the offsets that the database had at the last `take`; see `Decisions`."""
@@ -104,22 +113,23 @@ class PostgresDecisions:
         except DatabaseUnavailable as error:
             raise Retriable(str(error)) from error
 
-    def prepared(
-        self,
-        transactional_id: str,
-        rows: Sequence[Output],
-        decided: Decided,
-        within_seconds: float,
+    def begin(self, transactional_id: str) -> OpenRows:
+        """Begin a transaction; see `Decisions`."""
+        return self._rows.begin(partial(self._decision_of, transactional_id))
+
+    def _decision_of(
+        self, id_: str, rows: OpenRows, positions: Sequence[Position], within_seconds: float
     ) -> Callable[[], None]:
-        """Make the rows, and return the function that decides (V2); see `Decisions`."""
-        decider = self._deciders[transactional_id]
+        """Return the function that decides a transaction (V2)."""
+        decider = self._deciders[id_]
         batches = [
             Batch(Claim(p.topic_partition, 0, decider.expected[p.topic_partition]), p.offset, [])
-            for p in decided.positions
+            for p in positions
             if p.topic_partition in decider.expected and p.offset is not None
         ]
-        made = self._rows.made(rows)
-        return lambda: decider.decide(decided, batches, made, within_seconds)
+        return lambda: decider.decide(
+            id_, rows.encoded(positions), batches, rows.batches, within_seconds
+        )
 
     def known_ids(self) -> list[str]:
         """Return all ids that were ever taken, sorted.
@@ -222,15 +232,18 @@ class _Decider:
     Args:
         expected: the next offset of each partition in the database.
         is_deciding: another thread may use the connection.
+        unavailable: the reason why the last attempt did not reach the database.
     """
 
     store: _DecisionStore
     expected: dict[TopicPartition, int | None]
     is_deciding: bool = False
+    unavailable: str | None = None
 
     def decide(
         self,
-        decided: Decided,
+        id_: str,
+        decision: bytes,
         batches: Sequence[Batch],
         rows: Sequence[Batch],
         within_seconds: float,
@@ -238,36 +251,39 @@ class _Decider:
         """Decide a transaction (V2); waits for an unavailable database.
 
         Raises:
-            TransactionError: see `Decisions.prepared`.
+            TransactionError: see `Undecided.prepared`.
         """
         self.is_deciding = True
         try:
-            self._decide(decided, batches, rows, time.monotonic() + within_seconds)
+            failpoints.hit("decision.before_begin")
+            deadline = time.monotonic() + within_seconds
+            while (failure := self._failure(id_, decision, batches, rows)) is not None:
+                if time.monotonic() + _PAUSE_SECONDS > deadline:
+                    raise TransactionAborted(str(failure)) from failure
+                time.sleep(_PAUSE_SECONDS)
         finally:
             self.is_deciding = False
         self.expected |= {batch.claim.partition: batch.next_offset for batch in batches}
 
-    def _decide(
-        self, decided: Decided, batches: Sequence[Batch], rows: Sequence[Batch], deadline: float
-    ) -> None:
-        encoded = _encoded(decided)
-        failpoints.hit("decision.before_begin")
-        while True:
-            try:
-                return self.store.decide(decided.transactional_id, encoded, batches, rows)
-            except Superseded as error:
-                raise TaskFenced(str(error)) from error
-            except DatabaseConflict as error:
-                failure: DatabaseFault = error
-            except DatabaseUnavailable as error:
-                if self.store.is_sent:
-                    raise OutcomeUnknown(str(error)) from error
-                failure = error
-            except DatabaseRefused as error:
-                raise TransactionFatal(str(error)) from error
-            if time.monotonic() + _PAUSE_SECONDS > deadline:
-                raise TransactionAborted(str(failure)) from failure
-            time.sleep(_PAUSE_SECONDS)
+    def _failure(
+        self, id_: str, decision: bytes, batches: Sequence[Batch], rows: Sequence[Batch]
+    ) -> DatabaseFault | None:
+        """Decide, or return what another attempt may get past."""
+        self.unavailable = None
+        try:
+            self.store.decide(id_, decision, batches, rows)
+        except Superseded as error:
+            raise TaskFenced(str(error)) from error
+        except DatabaseConflict as error:
+            return error
+        except DatabaseUnavailable as error:
+            self.unavailable = str(error)
+            if self.store.is_sent:
+                raise OutcomeUnknown(str(error)) from error
+            return error
+        except DatabaseRefused as error:
+            raise TransactionFatal(str(error)) from error
+        return None
 
     def abandon(self) -> None:
         """Decide nothing more; a thread that still tries gets an error."""
@@ -350,28 +366,3 @@ class _DecisionStore(PostgresRowStore):
         self.is_sent = True
         commit(connection, doing)
         failpoints.hit("decision.after_commit")
-
-
-def _encoded(decided: Decided) -> bytes:
-    positions = [(*p.topic_partition, p.offset, p.metadata) for p in decided.positions]
-    outputs = [
-        (topic, value, key, partition, timestamp, headers)
-        for topic, value, key, partition, _, _, timestamp, headers in decided.outputs
-    ]
-    return packed((positions, outputs))
-
-
-def _decoded(transactional_id: str, stored: bytes) -> Decided:
-    positions, outputs = unpacked(stored)
-    return Decided(
-        transactional_id,
-        [Position(*position) for position in positions],
-        [
-            (topic, value, key, partition, None, None, timestamp, headers and _pairs(headers))
-            for topic, value, key, partition, timestamp, headers in outputs
-        ],
-    )
-
-
-def _pairs(headers: Sequence[Sequence[Any]]) -> list[tuple[str, bytes | None]]:
-    return [(name, value) for name, value in headers]
