@@ -86,7 +86,9 @@ def test_every_guarantee_names_a_test_that_exists() -> None:
 
 def test_every_row_is_a_guarantee_and_its_tests() -> None:
     for row in rows():
-        guarantee, tests = row.strip("| ").split(" | ")
+        cells = row.strip("| ").split(" | ")
+        assert len(cells) == 2, f"expected a guarantee and its tests, under {HEADER!r}: {row}"
+        guarantee, tests = cells
         assert re.fullmatch(r"[A-Z`@].*\.( \(unit\))?", guarantee), row
         assert len(guarantee.split()) <= MOST_WORDS_OF_A_GUARANTEE, row
         assert not re.sub(r",? ?" + NAMED.pattern, "", tests), row
