@@ -92,7 +92,10 @@ return [...document.querySelectorAll('a[href], button, input, select, summary, [
 FOCUSED = """
 const one = document.activeElement;
 const box = one.getBoundingClientRect();
-return [one.dataset.number ?? null, getComputedStyle(one).outlineStyle !== 'none'
+const frame = one.querySelector('rect');
+const isMarked = getComputedStyle(one).outlineStyle !== 'none'
+  || (frame && parseFloat(getComputedStyle(frame).strokeWidth) >= 3);
+return [one.dataset.number ?? null, isMarked
   && box.right > 0 && box.left < innerWidth && box.bottom > 0 && box.top < innerHeight];
 """
 
@@ -104,6 +107,7 @@ OTHER_PAGES = (
     "state?store=orders_counts&scan=1&source=changelog",
     "state?store=orders_counts&key=short&source=changelog",
     "dead-letters",
+    "dead-letters/letter?place=shop.dead[0]@5",
     "backfills",
     "audit",
 )
@@ -147,6 +151,8 @@ def test_pages_are_readable_wide_and_narrow_in_both_themes(
                 else:
                     browser.open(f"{base}/{page}")
                 require_readable(browser, width, (page, tasks, width, dark))
+                if (tasks, width) == (5, NARROW[0]):
+                    require_keyboard(browser, page)
         assert not [one for one in browser.complaints if base in one]
 
 

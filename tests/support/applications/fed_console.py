@@ -287,6 +287,12 @@ def feed_pages(app: FedApplication) -> None:
         "last_failed_at": at,
     }
     app.feed("dead letters", {"topics": ["shop.dead"], "groups": [group], "foreign": {}})
+    letter = {
+        **{name: group[name] for name in ("topic", "input", "step", "error")},
+        "value": {"a-field-with-a-long-name-" * 4: "a-value-without-a-space-" * 8},
+        "headers": [{"name": "__eos.errors.step", "value": group["step"]}],
+    }
+    app.feed("letter shop.dead[0]@5", letter)
     stage = {
         "stage": "orders.keyed",
         "complete": False,
