@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from eosframework.application.composition.embedding import RunningWorker, run, start
     from eosframework.application.composition.worker_run import WorkerStatus
     from eosframework.engine.operators.handlers import Context, KeyedStore
-    from eosframework.errors import EosError, InstanceFenced, RunError, TransactionError, UserError
+    from eosframework.errors import (
+        EosError,
+        InstanceFenced,
+        KeyElsewhere,
+        RunError,
+        StoreNotReady,
+        TransactionError,
+        UserError,
+    )
     from eosframework.records import Record, WindowResult
     from eosframework.serialization.schemas import avro, json_schema, protobuf
     from eosframework.serialization.serdes import Serde, serde_of
@@ -34,12 +42,14 @@ __all__ = [
     "EosError",
     "GlobalTable",
     "InstanceFenced",
+    "KeyElsewhere",
     "KeyedStore",
     "KeyedStream",
     "Record",
     "RunError",
     "RunningWorker",
     "Serde",
+    "StoreNotReady",
     "Stream",
     "Topology",
     "TransactionError",

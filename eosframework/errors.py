@@ -186,6 +186,23 @@ class OutputLost(RunError):
     """The stdout of a command is full, closed or broken."""
 
 
+class StoreNotReady(RunError):
+    """A store is brought up to date, or its partition moves; ask again."""
+
+
+class KeyElsewhere(RunError):
+    """A key's partition of a store belongs to another worker.
+
+    Args:
+        message: for people.
+        partition: the number of the partition.
+    """
+
+    def __init__(self, message: str, *, partition: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+
+
 class ComponentFailed(RunError):
     """A server or child process that eosframework started did not start or ended."""
 

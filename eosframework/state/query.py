@@ -75,6 +75,24 @@ def key_of(store: Store, text: str) -> bytes:
         ) from error
 
 
+def encoded_key(store: Store, key: Any) -> bytes:
+    """Return a key, encoded by the store's serde.
+
+    Raises:
+        ConfigurationError: the serde cannot encode the key.
+    """
+    try:
+        encoded = _encoded(store.key, key)
+        if isinstance(encoded, bytes):
+            return encoded
+        reason = f"expected bytes, got {type(key).__name__}"
+    except (ValueError, TypeError, OverflowError, AttributeError) as error:
+        reason = str(error)
+    raise ConfigurationError(
+        f"{key!r} is not a key of store {store.name!r}, whose keys are {store.key.name}: {reason}"
+    )
+
+
 def key_text(store: Store, key: Any) -> str:
     """Return a key as text that `key_of` accepts."""
     shown = plain(key) if isinstance(key, bytes) else key
@@ -174,7 +192,12 @@ class Layout(ABC):
 
     Args:
         store: of the topology.
+
+    Attributes:
+        has_one_row: of each key; else a key has several, such as one for each window.
     """
+
+    has_one_row = False
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -207,6 +230,8 @@ class Layout(ABC):
 
 class _PlainLayout(Layout):
     """One value for each key, in the order of the keys."""
+
+    has_one_row = True
 
     def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
         """Yield the row of a key."""
@@ -307,6 +332,8 @@ class _SeenLayout(Layout):
 
 class HistoryLayout(Layout):
     """Tables with history, of which the current rows are returned."""
+
+    has_one_row = True
 
     def __init__(self, store: Store, row: Serde, history_ms: int) -> None:
         super().__init__(store)

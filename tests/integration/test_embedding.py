@@ -15,7 +15,13 @@ import pytest
 import structlog
 
 import eosframework
-from eosframework.errors import RecordFailed, StartRefused
+from eosframework.errors import (
+    ConfigurationError,
+    KeyElsewhere,
+    RecordFailed,
+    StartRefused,
+    StoreNotReady,
+)
 from tests.conftest import KafkaService
 from tests.support.applications.pipeline import Pipeline
 from tests.support.processes.commands import here
@@ -260,6 +266,56 @@ def test_two_workers_of_one_program_do_not_share_an_instance(pipeline: Pipeline)
         pytest.raises(StartRefused, match="runs on this host already"),
     ):
         eosframework.start(app, overrides=overrides(pipeline))
+
+
+COUNTED = """
+import eosframework
+app = eosframework.Topology({name!r})
+numbers = app.stream({name!r} + ".in", value=dict)
+by_rest = numbers.group_by(lambda record: str(record.value["n"] % 20), key=str)
+by_rest.count(store="counts").to({name!r} + ".doubled")
+by_rest.window(eosframework.tumbling("1h")).count(store="hourly")
+"""
+
+
+def test_tables_are_read_in_the_process_that_has_them(pipeline: Pipeline, tmp_path: Path) -> None:
+    app = tmp_path / "counted.py"
+    app.write_text(COUNTED.format(name=pipeline.name))
+    done = here("apply", str(app), "--bootstrap-server", pipeline.bootstrap_servers)
+    assert done.exit_code == 0, done.err
+    pipeline.feed(1000)
+    keys = {str(n) for n in range(20)}
+
+    def scanned(worker: eosframework.RunningWorker) -> dict[str, int]:
+        try:
+            return dict(worker.scan("counts"))
+        except StoreNotReady:
+            return {}
+
+    with eosframework.start(str(app), overrides=overrides(pipeline)) as first:
+        wait_until(lambda: scanned(first) == dict.fromkeys(keys, 50), "all counts")
+        assert first.get("counts", "7") == 50
+        assert first.get("counts", "no key") is None
+        (window,) = first.get("hourly", "7")
+        assert (window.value, window.end - window.start) == (50, 3_600_000)
+        assert {key for key, _ in first.scan("counts", "1", "2")} == {"1", *map(str, range(10, 20))}
+        with pytest.raises(ConfigurationError, match="its stores are counts, hourly"):
+            first.get("count", "7")
+        with pytest.raises(ConfigurationError, match="7 is not a key of store 'counts'"):
+            first.get("counts", 7)
+        other = {"worker.instance": f"{pipeline.name}.other"}
+        with eosframework.start(str(app), overrides=overrides(pipeline) | other) as second:
+            wait_until(lambda: bool(scanned(second)), "a second owner")
+            wait_until(lambda: {*scanned(first), *scanned(second)} == keys, "all keys once")
+            own, others = scanned(first), scanned(second)
+            assert not own.keys() & others.keys()
+            for key in keys:
+                has, lacks = (first, second) if key in own else (second, first)
+                assert has.get("counts", key) == 50
+                with pytest.raises(KeyElsewhere, match="ask the worker that has it"):
+                    lacks.get("counts", key)
+    with pytest.raises(StoreNotReady, match="has ended"):
+        first.get("counts", "7")
 
 
 def test_the_page_runs_as_it_stands(

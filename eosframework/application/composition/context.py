@@ -23,13 +23,13 @@ class Observed(Generic[View]):
 
     Args:
         statistics: of the process's Kafka clients.
-        shared: a worker's stores, readable from other threads.
         turn: called each turn with a function that takes a snapshot.
+        shared: a worker's stores, readable from other threads.
     """
 
     statistics: ClientStatistics
-    shared: SharedStores
     turn: Callable[[Callable[[], View]], None]
+    shared: SharedStores | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,13 @@ class WorkerContext(ApplicationContext):
         instance: the worker's instance name.
         facts: the cluster's metadata, read at the start.
         observed: the parts that the HTTP server reads; None: there is no server.
+        shared: the worker's stores for other threads; None: no thread reads them.
     """
 
     instance: str
     facts: Facts
     observed: Observed[WorkerView] | None = None
+    shared: SharedStores | None = None
 
     @property
     def statistics(self) -> ClientStatistics | None:

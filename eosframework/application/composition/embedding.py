@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
@@ -25,6 +25,7 @@ from eosframework.application.composition.worker_run import (
 )
 from eosframework.config import load_settings
 from eosframework.engine.worker.worker_plan import WorkerCounts
+from eosframework.errors import StoreNotReady
 from eosframework.process.logs import configure_embedded_logs
 from eosframework.process.progress import (
     ProgressEvents,
@@ -33,6 +34,7 @@ from eosframework.process.progress import (
     terminal_line,
 )
 from eosframework.process.signals import SIGNALS, handled
+from eosframework.state.query import QueriedStore, encoded_key, queried_store
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
@@ -86,6 +88,63 @@ class RunningWorker:
     def status(self) -> WorkerStatus:
         """Return the status, which is at most a second old; from any thread."""
         return self._run.status()
+
+    def get(self, store: str, key: Any) -> Any:
+        """Return the committed value of a key; from any thread.
+
+        Args:
+            store: its name, as `describe` lists it.
+            key: as the store's serde decodes it.
+
+        Returns:
+            The value, or None if the key has none. Of a store with windows, of a join or a
+            deduplication a list: one value for each window or record, a `WindowResult` for a
+            window.
+
+        Raises:
+            ConfigurationError: there is no such store, or the key is not one of its keys.
+            StoreNotReady: the store is brought up to date, so ask again; or the worker has ended.
+            KeyElsewhere: another worker has the key's partition.
+            RunError, InstanceFenced: as `wait`, once the worker has failed.
+        """
+        queried = self._queried(store)
+        found = self._run.stores.get(queried, encoded_key(queried.store, key), key)
+        values = [] if found is None else [row.value for row in found[1]]
+        if queried.layout.has_one_row:
+            return values[0] if values else None
+        return values
+
+    def scan(self, store: str, first: Any = None, last: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yield committed keys and values of the partitions that this worker has.
+
+        The rows of a partition are those of one moment, partition by partition. A partition that
+        moves meanwhile ends early.
+
+        Args:
+            store: its name, as `describe` lists it.
+            first: the first key, in the order of encoded keys; None: from the begin.
+            last: the key before which the rows end; None: at the end.
+
+        Raises:
+            ConfigurationError, StoreNotReady: as `get`.
+        """
+        queried = self._queried(store)
+        from_ = b"" if first is None else encoded_key(queried.store, first)
+        to = None if last is None else encoded_key(queried.store, last)
+        return ((row.key, row.value) for _, row in self._run.stores.scan(queried, from_, to))
+
+    def _queried(self, name: str) -> QueriedStore:
+        queried = queried_store(self._run.graph, name)
+        if self._run.wait(0):
+            raise StoreNotReady(f"the worker has ended, so store {name!r} is not read here")
+        stores = self._run.stores
+        stores.require_up_to_date(queried)
+        if not stores.here(queried):
+            raise StoreNotReady(
+                f"this worker has no partition of store {name!r} yet; ask again, or ask the worker "
+                f"that has it"
+            )
+        return queried
 
 
 def start(

@@ -16,6 +16,7 @@ from eosframework.application.monitoring.metrics.observer import (
     relay_observer,
     worker_observer,
 )
+from eosframework.application.monitoring.stores_here import StoresHere
 from eosframework.config import Settings
 from eosframework.engine.stores.shared_stores import SharedStores
 from eosframework.engine.worker.worker_views import WorkerView
@@ -45,12 +46,14 @@ def observed_worker(
     # A record must take less, and after it an open transaction has expired.
     longest_seconds = settings.transaction_timeout_seconds
     health = Health(longest_seconds, watchdog.turn_seconds, watchdog.clock)
-    shared, statistics = SharedStores(), ClientStatistics()
+    shared = SharedStores() if context.shared is None else context.shared
+    statistics = ClientStatistics()
     observer = worker_observer(identity, health, statistics, shared, longest_seconds)
-    state = StatePages(graph, shared, task_counts(graph, context.facts.partitions), partition_of)
+    tasks = task_counts(graph, context.facts.partitions)
+    state = StatePages(graph.application, StoresHere(graph, shared, tasks, partition_of))
     pages = {**observer.pages, "state": state.page}
     with serving(settings.http_address, pages, hosts=settings.http_hosts):
-        yield Observed(statistics, shared, observer.turn)
+        yield Observed(statistics, observer.turn, shared)
 
 
 @contextmanager
@@ -73,4 +76,4 @@ def observed_relay(settings: Settings, watchdog: Watchdog) -> Generator[Observed
     observer = relay_observer(Identity(outbox.name, Process.RELAY), health, statistics)
     setting = "outbox.http_address"
     with serving(outbox.http_address, observer.pages, hosts=outbox.http_hosts, setting=setting):
-        yield Observed(statistics, SharedStores(), observer.turn)
+        yield Observed(statistics, observer.turn)

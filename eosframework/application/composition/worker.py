@@ -239,7 +239,7 @@ def _state(context: WorkerContext) -> LocalState | None:
     # Import stores only if the topology has some.
     from eosframework.application.composition.worker_state import local_state
 
-    shared = context.observed.shared if context.observed else None
+    shared = context.shared
     topics = context.facts.topics
     return local_state(graph, context.settings, context.instance, topics, context.admin, shared)
 

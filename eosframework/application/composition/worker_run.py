@@ -31,9 +31,12 @@ from eosframework.application.composition.worker_start import (
     settings_of_child,
     turn_seconds,
 )
+from eosframework.application.monitoring.stores_here import StoresHere
 from eosframework.config import Settings
+from eosframework.engine.stores.shared_stores import SharedStores
 from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.engine.worker.worker_views import WorkerView
+from eosframework.kafka.client.partitioner import partition_of
 from eosframework.process.instance import own_instance
 from eosframework.process.progress import total
 from eosframework.process.supervisor import instances_for
@@ -140,7 +143,12 @@ class _Thread:
     part: _Part
     watch: EmbeddedWatch
 
-    def began(self, stop: Callable[[], None]) -> None:
+    @property
+    def shared(self) -> SharedStores:
+        return self.run.shared
+
+    def began(self, stop: Callable[[], None], tasks: Mapping[str, int]) -> None:
+        self.run.tasks = tasks
         self.run.began(self.part, stop)
 
     def turned(self, counts: WorkerCounts, view: Callable[[], WorkerView]) -> None:
@@ -168,7 +176,7 @@ class WorkerRun:
         until_caught_up: bool,
         show: Callable[[WorkerCounts], object],
     ) -> None:
-        self._graph = graph
+        self.graph = graph
         self._settings = settings
         self._until_caught_up = until_caught_up
         self._show = show
@@ -176,13 +184,16 @@ class WorkerRun:
         self._lock = threading.Lock()
         self._stopping = False
         self._error: BaseException | None = None
+        self.shared = SharedStores()
+        self.tasks: Mapping[str, int] = {}
+        """Number of tasks of each sub-topology, once it has begun."""
         self.begun = threading.Event()
         """Every worker has passed its checks, or the run has ended."""
         self.ended = threading.Event()
 
     def begin(self) -> None:
         """Start the threads."""
-        name = f"eos-{self._graph.application}"
+        name = f"eos-{self.graph.application}"
         # Not a daemon: the interpreter waits for it, and `EmbeddedWatch` stops it.
         threading.Thread(target=self._run_all, name=name, daemon=False).start()
 
@@ -202,6 +213,11 @@ class WorkerRun:
         return has_ended
 
     @property
+    def stores(self) -> StoresHere:
+        """The stores of the tasks that run here."""
+        return StoresHere(self.graph, self.shared, self.tasks, partition_of)
+
+    @property
     def counts(self) -> WorkerCounts:
         """The counts of all workers."""
         return total([part.counts for part in [*self._parts]])
@@ -219,7 +235,7 @@ class WorkerRun:
         """Return the status; from any thread."""
         counts, state = self.counts, self.state
         return WorkerStatus(
-            self._graph.application,
+            self.graph.application,
             state.value,
             {name: state for part in [*self._parts] for name, state in part.tasks.items()},
             counts.records,
@@ -255,7 +271,7 @@ class WorkerRun:
 
     def _run_all(self) -> None:
         try:
-            wanted = kinds(self._graph)
+            wanted = kinds(self.graph)
             if len(wanted) == 1:
                 self._run_stage([_Part(wanted[0], self._settings)])
             else:
@@ -269,7 +285,7 @@ class WorkerRun:
     def _run_both(self, wanted: Sequence[Kind]) -> None:
         """Run workers of two kinds, at the same time, or one after the other if they are to end."""
         settings = self._settings
-        with own_instance(self._graph.application, settings.worker) as base:
+        with own_instance(self.graph.application, settings.worker) as base:
             names = {
                 kind: instances_for(base, 1, kind if kind is Kind.TABLES else "")[0]
                 for kind in wanted
@@ -303,7 +319,7 @@ class WorkerRun:
                 stop=self.stop,
             ) as watch:
                 part.counts = run_embedded(
-                    self._graph,
+                    self.graph,
                     part.settings,
                     part.kind,
                     _Thread(self, part, watch),

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,7 +47,7 @@ from eosframework.application.composition.worker import (
 )
 from eosframework.application.context import ApplicationContext, connect
 from eosframework.application.failed_records import record_failure
-from eosframework.application.internal_topics import doubtful_settings
+from eosframework.application.internal_topics import doubtful_settings, task_counts
 from eosframework.application.ownership_topic import ownership_of
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import Facts, check_worker_start
@@ -73,6 +73,7 @@ from eosframework.process.watchdog import PROBE_SECONDS, TurnWatch, Watchdog
 from eosframework.topology.graph.graph import Graph
 
 if TYPE_CHECKING:
+    from eosframework.engine.stores.shared_stores import SharedStores
     from eosframework.engine.worker.worker_views import WorkerView
 
 RIVAL_SECONDS = 300.0
@@ -87,8 +88,18 @@ class Host(Protocol):
         """The watch over the worker's turns."""
         ...
 
-    def began(self, stop: Callable[[], None]) -> None:
-        """Note that the worker has passed its checks; `stop` stops it."""
+    @property
+    def shared(self) -> SharedStores | None:
+        """The worker's stores for other threads; None: no thread reads them."""
+        ...
+
+    def began(self, stop: Callable[[], None], tasks: Mapping[str, int]) -> None:
+        """Note that the worker has passed its checks.
+
+        Args:
+            stop: stops it.
+            tasks: number of tasks of each sub-topology.
+        """
         ...
 
     def turned(self, counts: WorkerCounts, view: Callable[[], WorkerView]) -> None:
@@ -107,8 +118,9 @@ class _OwnProcess:
     watch: Watchdog
     request: StopRequest
     show: Callable[[WorkerCounts], None]
+    shared: SharedStores | None = None
 
-    def began(self, stop: Callable[[], None]) -> None:
+    def began(self, stop: Callable[[], None], tasks: Mapping[str, int]) -> None:
         self.request.forward_to(stop)
         exclude_what_is_there()
 
@@ -254,12 +266,14 @@ def _run(context: WorkerContext, kind: Kind, host: Host, *, until_caught_up: boo
 def _run_once(
     context: WorkerContext, kind: Kind, host: Host, fences: OwnFences, *, until_caught_up: bool
 ) -> WorkerCounts:
+    context = replace(context, shared=host.shared)
     with (
         observed(context, kind, host.watch) as reader,
         task_maker(context) as make_task,
         closing(ownership_of(context)) as claims,
     ):
-        context = replace(context, observed=reader)
+        shared = context.shared if reader is None else reader.shared
+        context = replace(context, observed=reader, shared=shared)
         turns = _Turns(host, fences, reader)
         worker: Worker | TableWriter
         if kind is Kind.TABLES:
@@ -267,7 +281,7 @@ def _run_once(
         else:
             worker = composed(context, make_task, claims, turns)
         turns.worker = worker
-        host.began(worker.stop)
+        host.began(worker.stop, task_counts(context.graph, context.facts.partitions))
         try:
             return worker.run(until_caught_up=until_caught_up)
         except RecordFailed as error:

@@ -16,6 +16,7 @@ import pytest
 from eosframework.application.composition.worker import load
 from eosframework.application.monitoring.http.http_server import serving
 from eosframework.application.monitoring.http.state_pages import StatePages
+from eosframework.application.monitoring.stores_here import StoresHere
 from eosframework.engine.operators.binding import format_of
 from eosframework.engine.stores.shared_stores import SharedStores
 from eosframework.engine.stores.state_ports import StoreIdentity
@@ -49,7 +50,7 @@ def serve(topology: str, ready: Connection) -> None:
     entry = format_of(store).encode(("x" * VALUE, 1000))
     task.write({store.name: [(f"{n:04}".encode(), entry) for n in range(ROWS)]}, {store.name: 1})
     shared.mark_up_to_date(part.name, 0)
-    pages = StatePages(graph, shared, {part.name: 1}, partition_of)
+    pages = StatePages(graph.application, StoresHere(graph, shared, {part.name: 1}, partition_of))
     with serving("127.0.0.1:0", {"state": pages.page}) as address:
         ready.send(address)
         ready.recv()

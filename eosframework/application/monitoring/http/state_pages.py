@@ -10,49 +10,33 @@ Rows are read and encoded one by one while the client receives them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
 
 from eosframework.application.monitoring.http.exchange import Answer, NotServed, Request, Streamed
-from eosframework.engine.operators.expiry import unexpired
-from eosframework.engine.operators.store_transaction import CommittedStore
-from eosframework.engine.stores.shared_stores import SharedStores, StoresGone
+from eosframework.application.monitoring.stores_here import StoresHere
+from eosframework.errors import KeyElsewhere, StoreNotReady
 from eosframework.serialization.bounds import STATE_BYTES, STATE_ROWS
-from eosframework.state.query import BoundedRows, QueriedStore, Row, as_json, key_of, queried_stores
-from eosframework.topology.graph.graph import Graph
+from eosframework.state.query import BoundedRows, QueriedStore, as_json, key_of
 
 DEFAULT_LIMIT = 100
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
-
-PartitionOf = Callable[[bytes, int], int]
-"""Returns the partition of an encoded key, given the number of partitions."""
 
 
 class StatePages:
     """Answers for `/state`.
 
     Args:
-        graph: of the application.
-        shared: the stores of this worker.
-        partitions: number of tasks of each sub-topology.
-        partition_of: Kafka's default partitioner.
+        application: its name.
+        stores: of this worker.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        shared: SharedStores,
-        partitions: Mapping[str, int],
-        partition_of: PartitionOf,
-    ) -> None:
-        self._application = graph.application
-        self._stores = queried_stores(graph)
-        self._shared = shared
-        self._partitions = partitions
-        self._partition_of = partition_of
+    def __init__(self, application: str, stores: StoresHere) -> None:
+        self._application = application
+        self._stores = stores
 
     def page(self, request: Request) -> Answer:
         """Answer a path below `/state`."""
@@ -69,32 +53,41 @@ class StatePages:
             {
                 "store": store.name,
                 "sub_topology": store.sub_topology,
-                "partitions": self._partitions.get(store.sub_topology),
+                "partitions": self._stores.partitions.get(store.sub_topology),
                 "here": [
                     {
                         "partition": partition,
                         "up_to_date": is_up_to_date,
-                        "position": self._position(store, partition),
+                        "position": self._stores.position(store, partition),
                     }
-                    for partition, is_up_to_date in self._here(store).items()
+                    for partition, is_up_to_date in self._stores.here(store).items()
                 ],
             }
-            for store in self._stores.values()
+            for store in self._stores.stores.values()
         ]
         return Answer(HTTPStatus.OK, {"application": self._application, "stores": stores})
 
     def _get(self, store: QueriedStore, text: str) -> Answer:
         key = key_of(store.store, text)
         self._require_up_to_date(store)
-        for partition in self._here(store):
-            rows = self._read(store, partition, key)
-            if (first := next(rows, None)) is not None:
-                found = {"store": store.name, "key": first.key, "partition": partition}
-                values = (
-                    {"value": row.value, "timestamp": row.timestamp} for row in chain([first], rows)
-                )
-                return _answer(found, BoundedRows(values, STATE_ROWS.value, STATE_BYTES.value))
-        raise self._absent(store, key, text)
+        here = [*self._stores.here(store)]
+        try:
+            found = self._stores.get(store, key, text)
+        except KeyElsewhere as error:
+            raise NotServed(
+                HTTPStatus.NOT_FOUND, str(error), partition=error.partition, here=here
+            ) from error
+        if found is None:
+            message = f"store {store.name!r} has no key {text!r} in partitions {here}"
+            partition = self._stores.partition_of(store, key)
+            raise NotServed(HTTPStatus.NOT_FOUND, message, partition=partition, here=here)
+        partition, rows = found
+        first = next(rows)
+        values = ({"value": row.value, "timestamp": row.timestamp} for row in chain([first], rows))
+        return _answer(
+            {"store": store.name, "key": first.key, "partition": partition},
+            BoundedRows(values, STATE_ROWS.value, STATE_BYTES.value),
+        )
 
     def _scan(self, store: QueriedStore, options: Mapping[str, str]) -> Answer:
         limit = _limit(options)
@@ -103,68 +96,26 @@ class StatePages:
         self._require_up_to_date(store)
         rows = (
             {"key": r.key, "value": r.value, "timestamp": r.timestamp, "partition": partition}
-            for partition, r in self._rows(store, first, last)
+            for partition, r in self._stores.scan(store, first, last)
         )
-        found = {"store": store.name, "partitions": list(self._here(store))}
+        found = {"store": store.name, "partitions": [*self._stores.here(store)]}
         return _answer(found, BoundedRows(rows, limit, STATE_BYTES.value))
 
-    def _rows(
-        self, store: QueriedStore, first: bytes, last: bytes | None
-    ) -> Iterator[tuple[int, Row]]:
-        for partition in self._here(store):
-            try:
-                content = self._content(store, partition)
-                for row in store.layout.scan(content, first, last):
-                    yield partition, row
-            except StoresGone:
-                continue
-
-    def _read(self, store: QueriedStore, partition: int, key: bytes) -> Iterator[Row]:
-        try:
-            yield from store.layout.get(self._content(store, partition), key)
-        except StoresGone:
-            return
-
-    def _content(self, store: QueriedStore, partition: int) -> CommittedStore:
-        content = self._shared.content(store.sub_topology, partition, store.name)
-        time = self._shared.stream_time(store.sub_topology, partition)
-        return unexpired(store.store, content, time)
-
-    def _position(self, store: QueriedStore, partition: int) -> int | None:
-        try:
-            return self._shared.position(store.sub_topology, partition, store.name)
-        except StoresGone:
-            return None
-
-    def _here(self, store: QueriedStore) -> dict[int, bool]:
-        return self._shared.partitions(store.sub_topology)
-
     def _store(self, name: str) -> QueriedStore:
-        if name not in self._stores:
-            known = ", ".join(self._stores) or "none"
+        stores = self._stores.stores
+        if name not in stores:
+            known = ", ".join(stores) or "none"
             raise NotServed(HTTPStatus.NOT_FOUND, f"there is no store {name!r}; there are {known}")
-        return self._stores[name]
+        return stores[name]
 
     def _require_up_to_date(self, store: QueriedStore) -> None:
-        waiting = [p for p, is_up_to_date in self._here(store).items() if not is_up_to_date]
-        if waiting:
+        try:
+            self._stores.require_up_to_date(store)
+        except StoreNotReady as error:
+            waiting = self._stores.waiting(store)
             raise NotServed(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"partitions {waiting} of store {store.name!r} are brought up to date; ask again",
-                restoring=waiting,
-            )
-
-    def _absent(self, store: QueriedStore, key: bytes, text: str) -> NotServed:
-        here = list(self._here(store))
-        count = self._partitions.get(store.sub_topology, 0)
-        partition = self._partition_of(key, count) if count else None
-        message = f"store {store.name!r} has no key {text!r} in partitions {here}"
-        if partition not in here:
-            message += (
-                f", those of this worker; if it was placed as Kafka's clients do it is in "
-                f"partition {partition}: ask the worker that has it"
-            )
-        return NotServed(HTTPStatus.NOT_FOUND, message, partition=partition, here=here)
+                HTTPStatus.SERVICE_UNAVAILABLE, str(error), restoring=waiting
+            ) from error
 
 
 def _answer(found: Mapping[str, Any], rows: BoundedRows[Any]) -> Answer:

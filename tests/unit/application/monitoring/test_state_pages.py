@@ -13,6 +13,7 @@ from eosframework import Topology, tumbling
 from eosframework.application.monitoring.http import state_pages
 from eosframework.application.monitoring.http.exchange import Answer, NotServed, Request, Streamed
 from eosframework.application.monitoring.http.state_pages import StatePages
+from eosframework.application.monitoring.stores_here import StoresHere
 from eosframework.engine.operators.binding import format_of
 from eosframework.engine.stores.shared_stores import SharedStores
 from eosframework.engine.stores.state_ports import StoreIdentity, TaskStores
@@ -43,7 +44,10 @@ class Worker:
             self.tasks[number] = self.shared.share(self.part.name, number, opened)
             if up_to_date:
                 self.shared.mark_up_to_date(self.part.name, number)
-        pages = StatePages(self.graph, self.shared, {self.part.name: PARTITIONS}, partition_of)
+        pages = StatePages(
+            "words",
+            StoresHere(self.graph, self.shared, {self.part.name: PARTITIONS}, partition_of),
+        )
         self._page = pages.page
 
     def put(self, **counts: int) -> None:
@@ -168,7 +172,9 @@ def test_an_unknown_store_and_a_wrong_key_are_refused_by_name() -> None:
         worker.ask("state/count/a")
     numbers: Any = Topology("numbers")
     numbers.stream("in", key=int, value=dict).group_by_key().count(store="n").to("out")
-    pages = StatePages(resolve(numbers.loaded()), SharedStores(), {}, partition_of)
+    pages = StatePages(
+        "numbers", StoresHere(resolve(numbers.loaded()), SharedStores(), {}, partition_of)
+    )
     with pytest.raises(ConfigurationError, match="is not a key of store 'n', whose keys are int"):
         pages.page(Request(["n", "seven"], {}))
 
