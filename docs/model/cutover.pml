@@ -2,7 +2,7 @@
  * two live workers, one broker. What is left out, and how to run and read it, in README.md.
  *
  * Steps carry the numbers of the code's docstrings: A2-A8 (backfill/executor/functions.py), C1-C5
- * (backfill/cutover.py), T1-T2 (processing/takeover.py).
+ * (spark/backfill/cutover.py), T1-T2 (engine/worker/takeover.py).
  *
  * Each of the two partitions has one record of history (input 0), partition 0 also one after it (input 1).
  * The task of partition 1 is complete; that of partition 0 is not, unless ATTEMPTS is 0.

@@ -2,8 +2,8 @@
  * one request late. The broker is in broker.pml; what is left out, and how to run and
  * read it, in README.md.
  *
- * Steps carry the numbers of the code's docstrings: T1-T3 (processing/takeover.py), 1-7
- * (processing/task.py), R0-R3 (the session of a transaction, docs/adr/0027). Steps in capitals are its
+ * Steps carry the numbers of the code's docstrings: T1-T3 (engine/worker/takeover.py), 1-7
+ * (engine/task/task.py), R0-R3 (the session of a transaction, docs/adr/0019). Steps in capitals are its
  * states: READY, ABORTABLE, TAKEN (R2), FENCED (R0). 3 is OPEN, 4 and 5 are COMMITTING; R1_init is R1,
  * from UNKNOWN, ABORTABLE or FENCED, or the recycle that leads to SUSPECT (then TAKEN reads as SUSPECT).
  *
@@ -139,7 +139,7 @@ inline recover(first)
     step = first
 }
 
-/* What a worker does with the answer: librdkafka's class of it, then processing/recovery.py. */
+/* What a worker does with the answer: librdkafka's class of it, then transactions/session. */
 inline react()
 {
     note_repetition();

@@ -1,8 +1,8 @@
 /* Watermarks in transactions (ADR 20): an upstream task and a downstream task, each taken over at any step, and a
  * second upstream task that always succeeds. What is left out, and how to run and read it, in README.md.
  *
- * Steps carry the numbers of the code's docstrings: T1-T2 (processing/takeover.py), W1-W3
- * (processing/transaction/announcing.py).
+ * Steps carry the numbers of the code's docstrings: T1-T2 (engine/worker/takeover.py), W1-W3
+ * (engine/task/producer_group.py).
  *
  * The upstream task has two inputs with the event times 1 and 2, in either order. Each gives an output with the
  * stream time of the task as its time of writing: 1, 2 or 2, 2. The second upstream task sends one watermark, 3.

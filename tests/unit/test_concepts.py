@@ -45,3 +45,14 @@ def test_every_page_has_a_picture_and_says_where_the_tests_or_details_are() -> N
         text = page.read_text(encoding="utf-8")
         assert "```mermaid\n" in text, page
         assert re.search(r"\]\(\.\./", text), page
+
+
+def test_the_code_logs_every_event_of_the_page() -> None:
+    root = FOLDER.parents[1]
+    page = (root / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
+    events = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert len(events) > 10
+    code = "".join(
+        file.read_text(encoding="utf-8") for file in (root / "eosframework").rglob("*.py")
+    )
+    assert not [event for event in events if f'"{event}"' not in code]

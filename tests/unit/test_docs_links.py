@@ -38,3 +38,16 @@ def test_every_link_of_a_page_finds_its_place(page: Path) -> None:
         assert file.exists(), target
         if anchor and file.suffix == ".md":
             assert anchor in anchors(file), target
+
+
+PACKAGE = REPOSITORY / "eosframework"
+MODULE = re.compile(r"`((?:[a-z]\w*/)+[a-z]\w*)(?:\.py)?(?:\.[a-zA-Z_]\w*)*`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_module_that_a_page_names_exists(page: Path) -> None:
+    packages = {folder.name for folder in PACKAGE.iterdir() if folder.is_dir()} | {"processing"}
+    for name in MODULE.findall(without_code(page)):
+        if name.split("/")[0] in packages:
+            place = PACKAGE / name
+            assert place.is_dir() or list(place.parent.glob(f"{place.name}.*")), name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 
@@ -95,6 +96,27 @@ def test_an_order_that_is_shipped_too_late_is_reported(files: Callable[[str], li
         driver.send("shop.events", {"order": number, "what": what}, timestamp=at * hour)
     driver.run()
     assert [r.value["order"] for r in driver.read("shop.overdue")] == ["1"]
+
+
+def test_two_sums_with_names_of_their_own(files: Callable[[str], list[Path]]) -> None:
+    files("names")
+    driver = TopologyTestDriver(import_module("shop").app)
+    driver.send("shop.orders", {"user": "anna", "cents": 300, "items": 2})
+    driver.send("shop.orders", {"user": "anna", "cents": 500, "items": 1})
+    driver.run()
+    assert [r.value for r in driver.read("shop.spent")] == [300, 800]
+    assert [r.value for r in driver.read("shop.bought")] == [2, 3]
+
+
+def test_annotations_choose_the_serdes(files: Callable[[str], list[Path]]) -> None:
+    files("types")
+    shop = import_module("shop")
+    driver = TopologyTestDriver(shop.app)
+    driver.send("orders", shop.Order(user="anna", cents=250), key="7")
+    driver.send("orders", shop.Order(user="anna", cents=500), key="8")
+    driver.run()
+    read = [(r.key, r.value) for r in driver.read("spent")]
+    assert read == [("anna", Decimal("2.5")), ("anna", Decimal("7.5"))]
 
 
 def test_the_test_of_a_topology_passes(

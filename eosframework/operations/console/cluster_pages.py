@@ -12,6 +12,7 @@ from typing import Any
 
 from eosframework.application.composition.application_status import ApplicationStatus
 from eosframework.operations.console.application import Application
+from eosframework.operations.console.edge_rates import edge_rates
 from eosframework.operations.console.pages import Console, Fields, Page
 from eosframework.operations.console.task_map import (
     SORTS,
@@ -68,8 +69,11 @@ def figures_of(
     """
     topics = {node.name for node in view.nodes if node.kind == "topic"}
     topics |= {edge.topic for edge in view.edges if edge.topic is not None}
+    known = {topic: _topic_figures(app, topic, lags) for topic in sorted(topics)}
+    rates = {topic: figures["rate"] for topic, figures in known.items()}
     return {
-        "topics": {topic: _topic_figures(app, topic, lags) for topic in sorted(topics)},
+        "topics": known,
+        "edges": edge_rates(view, rates),
         "parts": {} if status is None else _part_figures(status),
         "late": late_records(app),
         "dead": _dead_letters_by_step(app, view),

@@ -243,7 +243,9 @@ def state_page(console: Console, fields: Fields) -> Page:
             reading = app.rows_of(name, first, last, source)
         else:
             reading = app.row_of(name, key, source)
-    rows = [] if reading is None or reading.value is None else _shown_rows(reading.value)
+    is_windowed = name in stores and stores[name].store.window is not None
+    found = None if reading is None else reading.value
+    rows = [] if found is None else _shown_rows(found, is_windowed=is_windowed)
     values = {
         "stores": stores,
         "sources": _SOURCES if app.addresses else {k: _SOURCES[k] for k in ("changelog", "files")},
@@ -252,6 +254,7 @@ def state_page(console: Console, fields: Fields) -> Page:
         "fields": fields,
         "reading": reading,
         "rows": rows,
+        "is_windowed": is_windowed,
         "timeline": _timeline_of(rows) if key and not fields.get("scan") else None,
     }
     return Page("state.html", "State", values, is_live=False)
@@ -276,17 +279,12 @@ def after_prefix(prefix: str) -> str | None:
     return kept[:-1] + chr(0xE000 if 0xD800 <= following < 0xE000 else following)
 
 
-def _shown_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return rows with their keys and values as text, and with the windows that they have."""
+def _shown_rows(found: Mapping[str, Any], *, is_windowed: bool) -> list[dict[str, Any]]:
+    """Return rows with their keys and values as text; those of windows have their window apart."""
     rows: list[dict[str, Any]] = []
     for row in found["found"]:
-        value = row["value"]
-        window: Any = None
-        if isinstance(value, Mapping):  # a worker's answer
-            window = dict(cast("Mapping[str, Any]", value))
-        elif isinstance(value, WindowResult):
-            result = cast("WindowResult", value)
-            window = {"start": result.start, "end": result.end, "value": result.value}
+        window = _window_of(row["value"]) if is_windowed else None
+        value = row["value"] if window is None else window["value"]
         key = row.get("key", found.get("key"))
         rows.append(
             {
@@ -298,6 +296,16 @@ def _shown_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _window_of(value: Any) -> dict[str, Any] | None:
+    """Return a window's start and end, in milliseconds since the epoch, and its value."""
+    if isinstance(value, WindowResult):
+        result = cast("WindowResult[Any]", value)
+        return {"start": result.start, "end": result.end, "value": result.value}
+    if isinstance(value, Mapping):  # a worker's answer
+        return dict(cast("Mapping[str, Any]", value))
+    return None
 
 
 def _plain_key(key: Any) -> Any:

@@ -58,6 +58,7 @@ def templates() -> Environment:
         "duration": _duration,
         "moment": _moment,
         "clock": _clock,
+        "period": _period,
     }
     environment.filters.update(given)  # pyright: ignore[reportUnknownMemberType]
     return environment
@@ -107,6 +108,18 @@ def _clock(value: Any) -> str:
     """Return the time of day in UTC; see `_moment`."""
     found = _datetime(value)
     return "–" if found is None else f"{found:%H:%M:%S}.{found.microsecond // 1000:03d}"
+
+
+def _period(window: Mapping[str, Any] | None) -> str:
+    """Return the start and the end of a window in UTC, as exact as they are."""
+    if window is None:
+        return "–"
+    first, last = (_datetime(window[name]) for name in ("start", "end"))
+    if first is None or last is None:
+        return f"{window['start']} to {window['end']} ms since 1970"
+    unit = "milliseconds" if first.microsecond or last.microsecond else "seconds"
+    start, end = (one.replace(tzinfo=None).isoformat(" ", unit) for one in (first, last))
+    return f"{start} to {end.partition(' ')[2] if first.date() == last.date() else end}"
 
 
 def _datetime(value: Any) -> datetime | None:

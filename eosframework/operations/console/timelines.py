@@ -13,8 +13,8 @@ from typing import Any
 
 from eosframework.operations.console.readings import TaskOwners
 
-_WIDTH = 1000.0
-"""Width of the time axis, in the picture's units."""
+_WIDTH = 100.0
+"""Width of the time axis, in percent: a lane is as wide as its window."""
 
 _COLORS = 8
 """Number of classes for owners in the style sheet."""
@@ -25,6 +25,8 @@ class Segment:
     """A part of a lane.
 
     Args:
+        x: its beginning, in percent of the lane.
+        width: likewise.
         style: class in the style sheet.
     """
 
@@ -39,6 +41,7 @@ class Mark:
     """A moment on a lane.
 
     Args:
+        x: its place, in percent of the lane.
         style: class in the style sheet.
     """
 
@@ -54,6 +57,11 @@ class Lane:
     name: str
     segments: Sequence[Segment] = ()
     marks: Sequence[Mark] = ()
+
+    @property
+    def about(self) -> str:
+        """Its text for screen readers."""
+        return "; ".join([self.name, *(one.label for one in (*self.segments, *self.marks))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,7 @@ def ownership_timeline(
             right = (until - start).total_seconds() / span * _WIDTH
             label = f"{task}: {one.owner or 'no owner'} from {one.since:%H:%M:%S}"
             style = styles.get(one.owner, "owner-none")
-            segments.append(Segment(left, max(1.0, right - left), label, style))
+            segments.append(Segment(left, max(0.1, right - left), label, style))
         lanes.append(Lane(task, tuple(segments)))
     return Timeline(start, now, lanes)
 
@@ -178,7 +186,7 @@ def windows_timeline(rows: Iterable[Mapping[str, Any]]) -> Timeline | None:
             (
                 Segment(
                     (w["start"] - first) / span * _WIDTH,
-                    max(2.0, (w["end"] - w["start"]) / span * _WIDTH),
+                    max(0.2, (w["end"] - w["start"]) / span * _WIDTH),
                     f"{at(w['start']):%H:%M:%S} to {at(w['end']):%H:%M:%S}: {w['value']}",
                     "window",
                 ),

@@ -13,6 +13,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     TableOutput,
 )
+from eosframework.topology.graph.node_kinds import Operator
 from eosframework.topology.graph.walk import AnyNode
 from eosframework.topology.spec.keyed_spec import short
 from eosframework.txnid import rows_topic
@@ -67,6 +69,17 @@ class Badge:
     link: str = ""
 
 
+class Passing(StrEnum):
+    """The number of records that a step sends for those that it gets."""
+
+    ONE_TO_ONE = "one to one"
+    """One for each, to every follower."""
+    SAME = "same"
+    """Any number, the same to every follower."""
+    SPLITS = "splits"
+    """Each record to one of its followers."""
+
+
 @dataclass(frozen=True, slots=True)
 class ViewNode:
     """A box.
@@ -78,6 +91,7 @@ class ViewNode:
         name: the step as messages name it, the topic or the table.
         part: name of the sub-topology of a step; None: of a topic or a table.
         stores: names of the stores that a step keeps.
+        passing: of a step.
     """
 
     id: str
@@ -89,6 +103,7 @@ class ViewNode:
     functions: tuple[Code, ...] = ()
     stores: tuple[str, ...] = ()
     badges: tuple[Badge, ...] = ()
+    passing: Passing = Passing.SAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +272,24 @@ def _node(box: Box, badges: tuple[Badge, ...]) -> ViewNode:
         tuple(dict.fromkeys(_code(function) for function in _functions(node))),
         box.stores,
         badges,
+        _passing(node),
     )
+
+
+_ONE_TO_ONE = frozenset(
+    {
+        *(Operator.MAP, Operator.MAP_VALUES, Operator.MAP_BATCH, Operator.MAP_ASYNC),
+        *(Operator.PEEK, Operator.FOR_EACH_ASYNC, Operator.SELECT_KEY),
+    }
+)
+
+
+def _passing(node: AnyNode) -> Passing:
+    if not isinstance(node, Step):
+        return Passing.SAME
+    if node.operator is Operator.BRANCH:
+        return Passing.SPLITS
+    return Passing.ONE_TO_ONE if node.operator in _ONE_TO_ONE else Passing.SAME
 
 
 def _about(node: AnyNode, stores: tuple[str, ...]) -> str:

@@ -12,8 +12,10 @@ import pytest
 from eosframework.operations.console.readings import Reading
 from tests.integration.console.test_browser import CONTRAST, SMALLEST_CONTRAST, screenshots
 from tests.support.applications.fed_console import (
+    WINDOW_MS,
     FedApplication,
     feed_history,
+    feed_pages,
     feed_rates,
     feed_status,
     serving,
@@ -70,6 +72,47 @@ def fed(folder: Path, tasks: int, **more: Any) -> FedApplication:
     return app
 
 
+INNER_EDGES = """
+return [...document.querySelectorAll('#graph .edge[data-number]')]
+  .map((one) => [one.querySelector('title').textContent, parseFloat(one.style.strokeWidth)]);
+"""
+
+CUT = """
+return [...document.querySelectorAll('main *')]
+  .filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > innerWidth)
+  .map((one) => one.outerHTML.slice(0, 80));
+"""
+
+CONTROLS = """
+return [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex="0"]')]
+  .filter((one) => one.checkVisibility() && one.type !== 'hidden')
+  .map((one, number) => (one.dataset.number = number));
+"""
+
+FOCUSED = """
+const one = document.activeElement;
+const box = one.getBoundingClientRect();
+const frame = one.querySelector('rect');
+const isMarked = getComputedStyle(one).outlineStyle !== 'none'
+  || (frame && parseFloat(getComputedStyle(frame).strokeWidth) >= 3);
+return [one.dataset.number ?? null, isMarked
+  && box.right > 0 && box.left < innerWidth && box.bottom > 0 && box.top < innerHeight];
+"""
+
+LONG_ID = f"shop:worker.{'a-host-with-a-long-name.' * 3}0:0"
+OTHER_PAGES = (
+    "positions",
+    "transactions",
+    f"transactions/trace?id={LONG_ID}",
+    "state?store=orders_counts&scan=1&source=changelog",
+    "state?store=orders_counts&key=short&source=changelog",
+    "dead-letters",
+    "dead-letters/letter?place=shop.dead[0]@5",
+    "backfills",
+    "audit",
+)
+
+
 @pytest.fixture(scope="module")
 def apps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, FedApplication]:
     folder = tmp_path_factory.mktemp("shop")
@@ -108,7 +151,55 @@ def test_pages_are_readable_wide_and_narrow_in_both_themes(
                 else:
                     browser.open(f"{base}/{page}")
                 require_readable(browser, width, (page, tasks, width, dark))
+                if (tasks, width) == (5, NARROW[0]):
+                    require_keyboard(browser, page)
         assert not [one for one in browser.complaints if base in one]
+
+
+def test_every_other_page_is_used_in_a_narrow_window_by_keyboard(
+    browser: Browser, tmp_path: Path
+) -> None:
+    app = fed(tmp_path, 5)
+    feed_pages(app)
+    with serving(app) as base:
+        for width, _ in looks(browser):
+            for page in OTHER_PAGES:
+                browser.open(f"{base}/{page}")
+                require_readable(browser, width, (page, width))
+                assert not browser.run(CUT), (page, width)
+                if width == NARROW[0]:
+                    require_keyboard(browser, page)
+        assert not [one for one in browser.complaints if base in one]
+
+
+def require_keyboard(browser: Browser, case: object) -> None:
+    """Tab reaches every control, in order, and shows where it is."""
+    wanted = [str(number) for number in browser.run(CONTROLS)]
+    assert len(wanted) > 10
+    reached: list[str] = []
+    for _ in wanted:
+        browser.press("Tab")
+        number, is_shown = browser.run(FOCUSED)
+        assert is_shown, (case, number)
+        reached.append(number)
+    assert reached == wanted, case
+
+
+def test_windows_of_a_store_are_times(browser: Browser, tmp_path: Path) -> None:
+    app = fed(tmp_path, 5)
+    feed_pages(app)
+    with serving(app) as base:
+        browser.open(f"{base}/state?store=orders_counts&scan=1&source=changelog")
+        browser.wait_for("2026-03-01 10:00:00 to 11:00:00")
+        assert "2026-03-01 11:00:00 to 12:00:00" in browser.text
+        assert '{"orders":1}' in browser.text
+        assert str(WINDOW_MS) not in browser.text
+        browser.open(f"{base}/state?store=orders_counts&key=short&source=changelog")
+        [lane] = browser.run(
+            "return [...document.querySelectorAll('.lane svg')]"
+            ".map((one) => one.getAttribute('aria-label'))"
+        )
+        assert lane.endswith("10:00:00 to 11:00:00: {'orders': 0}")
 
 
 def test_thirty_tasks_fit_readable_on_the_first_screen(
@@ -123,6 +214,20 @@ def test_thirty_tasks_fit_readable_on_the_first_screen(
         assert steps == 5 * 4, "every step is shown, none is folded"
 
 
+def test_edges_inside_a_sub_topology_have_rates(
+    apps: dict[int, FedApplication], browser: Browser
+) -> None:
+    with serving(apps[5]) as base:
+        browser.look(*WIDE)
+        open_graph(browser, f"{base}/topology")
+        found = browser.run(INNER_EDGES)
+        # Of filter, map_values and group_by: two edges, which follow from what is written.
+        assert len(found) == 2
+        for title, breadth in found:
+            assert title.endswith("/s"), title
+            assert breadth > 2, "as wide as that of a topic with this rate"
+
+
 def test_a_graph_is_used_by_keyboard(apps: dict[int, FedApplication], browser: Browser) -> None:
     focused = "return document.activeElement.getAttribute('aria-label') ?? ''"
     with serving(apps[5]) as base:
@@ -132,6 +237,7 @@ def test_a_graph_is_used_by_keyboard(apps: dict[int, FedApplication], browser: B
         assert "filter" in browser.run(focused)
         browser.press("Enter")
         browser.wait_for("tests/support/applications/functions.py:")
+        assert "/s in" in browser.text
         assert "dead letters go to shop.dead" in browser.text
         browser.press("Escape")
         assert "functions.py:" not in browser.text

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +221,102 @@ def metrics_text(step: int, number: int, burst: int) -> str:
             f'eosframework_commit_seconds_bucket{{application="shop",le="{bound}"}} {value:.0f}'
         )
     return "\n".join(lines) + "\n"
+
+
+HOUR_MS = 3_600_000
+WINDOW_MS = 1_772_359_200_000
+"""2026-03-01 10:00:00 UTC."""
+
+
+def feed_pages(app: FedApplication) -> None:
+    """Feed what the pages of positions, transactions, state, dead letters and backfills show."""
+    at = datetime(2026, 3, 1, 10, 0, 0, 123_000, UTC)
+    long_id = f"shop:worker.{'a-host-with-a-long-name.' * 3}0:0"
+    place = {"topic": "shop.orders", "partition": 11}
+    rows = [
+        {**place, "partition": n, "committed": 1_234_567, "committed_before": True}
+        | {"first": 0, "end": 1_234_890}
+        for n in range(3)
+    ]
+    app.feed("positions", rows)
+    transaction = {"transactional_id": long_id, "state": "Ongoing", "open_seconds": 61.5}
+    listed = {**transaction, "producer_id": 4711, "coordinator": 1}
+    app.feed("ids", [listed])
+    entry = {
+        **place,
+        "transaction": transaction,
+        "producer_id": 4711,
+        "producer_epoch": 3,
+        "start_offset": 1_234_567,
+        "last_stable_offset": 1_234_567,
+        "held_back": 323,
+        "health": "healthy",
+        "meaning": "its coordinator aborts it by itself in 585 s, unless its producer ends it",
+    }
+    end = "eosframework txn commit --topic shop.orders --partition 11 --producer-id 4711"
+    found = {"hanging": [entry], "healthy": [entry], "overdue": [listed], "remedies": [end]}
+    app.feed("transactions", found)
+    states = [
+        {"state": name, "time": at + timedelta(milliseconds=n * 40), "joined": joined}
+        for n, (name, joined) in enumerate(
+            (("Ongoing", [place]), ("PrepareCommit", []), ("CompleteCommit", []))
+        )
+    ]
+    traced = {
+        "committed": True,
+        "started": at,
+        "producer_id": 4711,
+        "producer_epoch": 3,
+        "states": states,
+        "markers": [{**place, "offset": 1_234_890, "committed": True, "time": states[2]["time"]}],
+        "written": [],
+        "offsets": [],
+        "missing_markers": [],
+    }
+    app.feed(f"trace {long_id}", {"transactions": [traced]})
+    group = {
+        "topic": "shop.dead",
+        "input": "shop.payments",
+        "step": f"payments.by_key.steps[1] map_values({FUNCTIONS}:double)",
+        "error": "KeyError: 'a-field-with-a-name-that-is-longer-than-a-narrow-window-is-wide'",
+        "error_type": "KeyError",
+        "count": 42,
+        "replayed": 0,
+        "example": "shop.dead[0]@5",
+        "first_failed_at": at,
+        "last_failed_at": at,
+    }
+    app.feed("dead letters", {"topics": ["shop.dead"], "groups": [group], "foreign": {}})
+    letter = {
+        **{name: group[name] for name in ("topic", "input", "step", "error")},
+        "value": {"a-field-with-a-long-name-" * 4: "a-value-without-a-space-" * 8},
+        "headers": [{"name": "__eos.errors.step", "value": group["step"]}],
+    }
+    app.feed("letter shop.dead[0]@5", letter)
+    stage = {
+        "stage": "orders.keyed",
+        "complete": False,
+        "total": 1000,
+        "done": 400,
+        "tasks": [{"complete": False}],
+        "records": 400,
+        "per_second": 12_345.6,
+        "seconds_left": 50.0,
+    }
+    job = {"job": "history", "suffix": "", "created_at": at, "cut_over_at": None}
+    app.feed("backfills", [{**job, "complete": False, "records": 400, "stages": [stage]}])
+    windows = [
+        {
+            "key": "a-key-" * 20 if n else "short",
+            "value": {"start": start, "end": start + HOUR_MS, "value": {"orders": n}},
+            "timestamp": start + 1234,
+            "partition": n,
+        }
+        for n, start in enumerate((WINDOW_MS, WINDOW_MS + HOUR_MS))
+    ]
+    app.feed("scan changelog orders_counts None None", {"found": windows, "more": True})
+    one = {"key": "short", "partition": 0, "found": windows[:1], "more": False}
+    app.feed("get changelog orders_counts short", one)
 
 
 @contextmanager

@@ -15,7 +15,7 @@
   const nodes = new Map(data.nodes.map((node) => [node.id, node]));
   const elk = new ELK({ workerUrl: frame.dataset.worker });
   let folded = null; // names of folded sub-topologies; null: as the window needs it
-  let figures = { topics: {}, parts: {}, late: {}, dead: {} };
+  let figures = { topics: {}, edges: [], parts: {}, late: {}, dead: {} };
   let drawn = { width: 1, height: 1 };
   let scale = 1;
   let selected = null;
@@ -52,11 +52,11 @@
   };
   const edgesOf = (folds) => {
     const found = new Map();
-    for (const edge of data.edges) {
+    for (const [number, edge] of data.edges.entries()) {
       const [source, target] = [end(edge.source, folds), end(edge.target, folds)];
       if (source === target && source.startsWith("part:")) continue;
       const key = JSON.stringify([source, target, edge.topic, edge.label]);
-      if (!found.has(key)) found.set(key, { ...edge, source, target, id: `e${found.size}` });
+      if (!found.has(key)) found.set(key, { ...edge, source, target, id: `e${found.size}`, number });
     }
     return [...found.values()];
   };
@@ -330,6 +330,7 @@
         const about = [edge.topic, edge.label].filter(Boolean).join(": ");
         const attributes = { d: path(section), class: `edge${edge.is_side ? " side" : ""}` };
         if (edge.topic) attributes["data-topic"] = edge.topic;
+        else Object.assign(attributes, { "data-number": edge.number, "data-label": edge.label });
         if (edge.is_read) attributes["data-read"] = "";
         paths.push(make("path", { ...attributes, "marker-end": "url(#head)" }, make("title", {}, about)));
       }
@@ -349,6 +350,17 @@
 
   // ---- Figures: throughput as the width of an edge, lag as its colour
 
+  const breadth = (rate) => (1.5 + Math.min(Math.log10(1 + rate), 5)).toFixed(2);
+  const rateText = (rate) => (rate === null ? "" : `${number(rate)}/s`);
+  // What a step gets and sends: all of its edges, or one of those that pass the same records.
+  const stepText = (node) => {
+    const all = (end) => data.edges.flatMap((edge, at) =>
+      edge[end] === node.id && !edge.is_side ? [figures.edges[at] ?? null] : []);
+    const sum = (rates) => (!rates.length || rates.includes(null) ? null : rates.reduce((a, b) => a + b, 0));
+    const sent = all("source");
+    const rates = { in: sum(all("target")), out: node.passing === "splits" ? sum(sent) : sent[0] ?? null };
+    return Object.entries(rates).flatMap(([way, rate]) => (rate === null ? [] : [`${rateText(rate)} ${way}`])).join(", ");
+  };
   const topicText = (name, short = false) => {
     const found = figures.topics[name];
     if (!found) return "";
@@ -394,12 +406,17 @@
   const refresh = () => {
     for (const edge of svg.querySelectorAll(".edge[data-topic]")) {
       const found = figures.topics[edge.dataset.topic];
-      const rate = found?.rate ?? 0;
-      edge.style.strokeWidth = (1.5 + Math.min(Math.log10(1 + rate), 5)).toFixed(2);
+      edge.style.strokeWidth = breadth(found?.rate ?? 0);
       const lag = "read" in edge.dataset ? found?.lag : 0;
       for (let n = 0; n < 4; n += 1) edge.classList.toggle(`lag-${n}`, n === level(lag));
       const known = topicText(edge.dataset.topic);
       edge.querySelector("title").textContent = [edge.dataset.topic, known].filter(Boolean).join(": ");
+    }
+    // Inside a sub-topology rates follow from those of topics, where they do.
+    for (const edge of svg.querySelectorAll(".edge[data-number]")) {
+      const rate = figures.edges[edge.dataset.number] ?? null;
+      edge.style.strokeWidth = breadth(rate ?? 0);
+      edge.querySelector("title").textContent = [edge.dataset.label, rateText(rate)].filter(Boolean).join(": ");
     }
     for (const group of svg.querySelectorAll(".node")) {
       const name = group.dataset.part;
@@ -458,6 +475,7 @@
       add("Steps", list(inside(part).map((one) => one.label)));
     } else if (node.kind === "step") {
       add("Step", html("code", node.name));
+      if (stepText(node)) add("Now", stepText(node));
       const functions = node.functions.map((one) => [
         html("code", one.name), ...(one.file ? [html("br"), `${one.file}:${one.line}`] : []),
       ]);

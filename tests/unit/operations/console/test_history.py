@@ -65,9 +65,9 @@ def test_a_takeover_is_an_event_and_two_segments_of_the_timeline() -> None:
     timeline = ownership_timeline(history.ownerships, history.began_at, time.now())
     [lane] = timeline.lanes
     assert [(segment.x, segment.width) for segment in lane.segments] == [
-        (0, 175),
-        (175, 75),
-        (250, 750),
+        (0, 17.5),
+        (17.5, 7.5),
+        (25, 75),
     ]
     styles = [segment.style for segment in lane.segments]
     assert styles[1] == "owner-none"
@@ -75,7 +75,7 @@ def test_a_takeover_is_an_event_and_two_segments_of_the_timeline() -> None:
     late = ownership_timeline(
         history.ownerships, history.began_at, time.now(), timedelta(seconds=100)
     )
-    assert [(s.x, s.width) for s in late.lanes[0].segments] == [(0, 1000)]
+    assert [(s.x, s.width) for s in late.lanes[0].segments] == [(0, 100)]
 
 
 def test_fences_and_restarts_of_a_process_are_events() -> None:

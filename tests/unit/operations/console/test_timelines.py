@@ -23,9 +23,9 @@ def test_a_traced_transaction_has_a_lane_for_each_partition() -> None:
     )
     assert timeline is not None
     coordinator, partition = timeline.lanes
-    assert [round(segment.width) for segment in coordinator.segments] == [667, 333]
+    assert [round(segment.width, 1) for segment in coordinator.segments] == [66.7, 33.3]
     assert [mark.style for mark in partition.marks] == ["joined", "committed"]
-    assert [mark.x for mark in partition.marks] == [0, 1000]
+    assert [mark.x for mark in partition.marks] == [0, 100]
     assert transaction_timeline({"states": [], "markers": []}) is None
 
 
@@ -34,7 +34,7 @@ def test_windows_of_a_key_lie_where_their_times_are() -> None:
     timeline = windows_timeline(rows)
     assert timeline is not None
     assert [(s.x, s.width) for lane in timeline.lanes for s in lane.segments] == [
-        (0, 250),
-        (750, 250),
+        (0, 25),
+        (75, 25),
     ]
     assert windows_timeline([{"count": 1}]) is None
