@@ -150,6 +150,7 @@ def test_pages_are_readable_wide_and_narrow_in_both_themes(
                     assert not browser.run(OVERLAPS), (tasks, width)
                 else:
                     browser.open(f"{base}/{page}")
+                    assert not browser.run(CUT), (page, tasks, width)
                 require_readable(browser, width, (page, tasks, width, dark))
                 if (tasks, width) == (5, NARROW[0]):
                     require_keyboard(browser, page)
