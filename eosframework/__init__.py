@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eosframework.application.composition.worker_run import WorkerStatus
     from eosframework.engine.operators.handlers import Context, KeyedStore
     from eosframework.errors import EosError, InstanceFenced, RunError, TransactionError, UserError
-    from eosframework.records import Record, WindowResult
+    from eosframework.records import Effect, Record, WindowResult
     from eosframework.serialization.schemas import avro, json_schema, protobuf
     from eosframework.serialization.serdes import Serde, serde_of
     from eosframework.topology.dsl.builder import Topology
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Context",
+    "Effect",
     "EosError",
     "GlobalTable",
     "InstanceFenced",
@@ -62,6 +63,7 @@ __all__ = [
 
 _HOMES = {
     "Context": "engine.operators.handlers",
+    "Effect": "records",
     "GlobalTable": "topology.dsl.streams",
     "KeyedStore": "engine.operators.handlers",
     "KeyedStream": "topology.dsl.streams",

@@ -256,8 +256,10 @@ def _refuse_unaccepted(context: ApplicationContext, accept: Sequence[str]) -> No
             f"{unknown[0]!r} is no changelog and no output of application "
             f"{context.graph.application!r}; --accept takes {', '.join(sorted(uses)) or 'none'}"
         )
-    if any(uses[topic] is Use.CHANGELOG for topic in accept):
-        refuse_members([context.graph.application], context.admin, "another changelog is accepted")
+    if any(uses[topic] in (Use.CHANGELOG, Use.EFFECTS) for topic in accept):
+        refuse_members(
+            [context.graph.application], context.admin, "another changelog or journal is accepted"
+        )
     recorded = context.control_topic.state.written
     uses = written_uses(context.graph)
     left = {topic: use for topic, use in uses.items() if topic not in accept}
