@@ -44,7 +44,7 @@ def uses_of(graph: Graph) -> dict[str, Use]:
 
 
 def written_uses(graph: Graph) -> dict[str, Use]:
-    """Return the changelogs, journals and outputs of a graph, whose ids are recorded under `written/`."""
+    """Return the topics that a graph writes and whose ids are recorded under `written/`."""
     written = (Use.CHANGELOG, Use.EFFECTS, Use.OUTPUT)
     return {topic: use for topic, use in uses_of(graph).items() if use in written}
 
