@@ -129,11 +129,13 @@ class FlightPlan:
         begin: decodes a message and runs the steps before the first calls, which it begins.
         places: the number of places at which the transaction resumes.
         most_calls: the largest concurrency of a step.
+        once: the first step whose calls take effect once; None: there is none.
     """
 
     begin: Callable[[Message, Flight], None]
     places: int
     most_calls: int
+    once: str | None = None
 
 
 class Flight:
