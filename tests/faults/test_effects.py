@@ -130,13 +130,14 @@ def test_without_the_journal_the_same_kill_repeats_effects(
     assert max(charges.made.values()) > 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param("effects.after_call=kill@30", marks=pytest.mark.exhaustive),
-        pytest.param("effects.before_call=kill@2", marks=pytest.mark.exhaustive),
-        pytest.param("effects.after_write=kill@3", marks=pytest.mark.exhaustive),
-        pytest.param("transaction.before_commit=kill@6", marks=pytest.mark.exhaustive),
+        "effects.after_call=kill@30",
+        "effects.before_call=kill@2",
+        "effects.after_write=kill@3",
+        "transaction.before_commit=kill@6",
     ],
 )
 def test_with_a_plain_service_no_effect_is_made_twice_and_each_doubt_is_listed(
@@ -179,13 +180,8 @@ def zombie_wakes(pipeline: Pipeline, charges: Charges) -> Counter[str]:
     return Counter(str(event["event"]) for event in zombie.events("effects_left_in_doubt"))
 
 
-@pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        pytest.param(LOOK_UP, "attempts", marks=pytest.mark.exhaustive),
-        pytest.param(RETRY, "keys", marks=pytest.mark.exhaustive),
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("options", "kind"), [(LOOK_UP, "attempts"), (RETRY, "keys")])
 def test_a_zombie_that_wakes_between_intent_and_call_repeats_no_effect(
     make_pipeline: MakePipeline, options: str, kind: str
 ) -> None:

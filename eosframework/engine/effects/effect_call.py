@@ -22,7 +22,7 @@ class EffectCall(Call):
 
     Args:
         wanted: the call of the record.
-        flight: carries the owner alone.
+        flight: for the owner alone.
         effect: its identity.
         looks_up: the service is asked first.
         run: runs functions without `async`.

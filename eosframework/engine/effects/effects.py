@@ -52,7 +52,7 @@ or results are being written."""
 
 @dataclass(frozen=True, slots=True)
 class EffectPorts:
-    """What effects need of a worker's surroundings.
+    """The surroundings of a worker's effects.
 
     Args:
         outputs: opens the journal's producers; used by nothing else.

@@ -18,7 +18,7 @@ RESULT_BYTES = 256 * 1024
 
 
 class EntryState(StrEnum):
-    """What an entry says about its effect."""
+    """The knowledge that an entry has of its effect."""
 
     INTENT = "intent"
     """A call may have begun."""

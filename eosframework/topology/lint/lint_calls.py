@@ -186,9 +186,10 @@ def _unlisted(policy: object) -> str | None:
             "and its stream has no topic for dead letters: a doubt would be lost, or end each "
             "worker. State on_error: {dead_letter: TOPIC} at the stream"
         )
-    if policy.retry:
+    if policy.retry or policy.replay:
+        option = "retry" if policy.retry else "replay"
         return (
-            "and on_error of its stream has retry, which finds the doubt again each time. Leave "
-            "retry out; replay: true lets dead letters be replayed once they are examined"
+            f"and on_error of its stream has {option}, which finds the doubt again each time. "
+            f"Leave {option} out: whether the effect took place is for a person to find out"
         )
     return None

@@ -17,7 +17,7 @@ DEFAULT_KEEP = timedelta(minutes=1)
 
 
 class OnDoubt(StrEnum):
-    """What happens where it cannot be known whether a call took effect."""
+    """The policy for a call of which it cannot be known whether it took effect."""
 
     RETRY = "retry"
     LOOK_UP = "look_up"

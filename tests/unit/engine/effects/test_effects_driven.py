@@ -241,7 +241,7 @@ def test_results_are_the_same_the_first_time_and_in_a_replay() -> None:
 def test_entries_expire_once_their_input_is_committed_and_their_time_has_passed() -> None:
     service = Service()
     driver = TopologyTestDriver(charged(service.charge, on_doubt="retry", keep="1m"))
-    [partition] = driver.kafka.partitions_of("shop-paid-effects") or [None]
+    [partition] = driver.kafka.partitions_of("shop-paid-effects")
     send(driver, 1, 2)
     first = driver.kafka.positions[partition].offset
     driver.advance("2m")
