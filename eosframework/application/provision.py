@@ -47,7 +47,7 @@ from eosframework.records import partitions_of
 from eosframework.topology.evolution import Change, Verdict
 from eosframework.topology.graph.graph import Graph, Sink
 from eosframework.topology.graph.walk import nodes_of
-from eosframework.txnid import DerivedIds, IdSource, TransactionalId, worker_pattern
+from eosframework.txnid import DerivedIds, IdSource, TransactionalId, effects_id, worker_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,8 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
     shown = tuple(dict.fromkeys(map(str, ids)))
     if settings.worker.has_own_id and graph.sub_topologies:
         shown = (worker_pattern(graph.application),)
+    if graph.effects_topics:
+        shown = (*shown, *map(effects_id, shown))
     return Provision(
         application=graph.application,
         cluster_id=facts.cluster_id,
