@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from eosframework.config import KafkaSettings
+from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from tests.support.applications.pipeline import Pipeline, WorkerProcess, number_in, wait_until
 from tests.support.processes.commands import here
 from tests.support.servers.charging import Charges, charging
@@ -62,13 +64,16 @@ def made(make_pipeline: MakePipeline, text: str, partitions: int = PARTITIONS) -
     return pipeline
 
 
-def killed(pipeline: Pipeline, charges: Charges, fault: str) -> WorkerProcess:
+def killed(
+    pipeline: Pipeline, charges: Charges, fault: str, settings: Sequence[str] = ()
+) -> WorkerProcess:
     """Process the input with two workers, of which the fault kills one."""
     pipeline.feed(RECORDS)
     supervisor = pipeline.start_worker(
         *("--processes", "2"),
         instance="pair",
         faults=[fault],
+        settings=settings,
         until_caught_up=True,
         environment=service(charges),
     )
@@ -252,3 +257,40 @@ def test_a_call_that_lost_its_answer_is_looked_up(make_pipeline: MakePipeline) -
         each_once(charges, 40)
         verdict = pipeline.verify()
     assert verdict.clean, verdict
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("fault", ["effects.after_write=kill@6", "effects.after_call=kill@9"])
+def test_a_kill_repeats_no_effect_where_each_partition_has_its_id(
+    make_pipeline: MakePipeline, fault: str
+) -> None:
+    with charging("attempts") as charges:
+        pipeline = made(make_pipeline, topology(LOOK_UP))
+        killed(pipeline, charges, fault, ["worker.ids=partition"])
+        each_once(charges)
+        verdict = pipeline.verify()
+    assert verdict.clean, verdict
+
+
+@pytest.mark.exhaustive
+def test_a_journal_that_was_deleted_is_refused_until_it_is_accepted(
+    make_pipeline: MakePipeline,
+) -> None:
+    with charging("keys") as charges:
+        pipeline = made(make_pipeline, topology(RETRY))
+        pipeline.feed(40)
+        pipeline.finish(environment=service(charges))
+        settings = KafkaSettings(bootstrap_servers=pipeline.bootstrap_servers)
+        admin = ClusterAdmin(settings)
+        topic = f"{pipeline.name}-doubled-effects"
+        admin.delete_topics([topic])
+        wait_until(lambda: not admin.describe_topics([topic])[topic].exists, "its end")
+        command = ("apply", str(pipeline.topology_file))
+        server = ("--set", f"kafka.bootstrap_servers={pipeline.bootstrap_servers}")
+        refused = here(*command, *server)
+        assert refused.exit_code == 2
+        assert "It is unknown which effects were made" in refused.error
+        assert here(*command, "--accept", topic, *server).exit_code == 0
+        pipeline.feed(40)
+        pipeline.finish(environment=service(charges))
+        each_once(charges, 80)
