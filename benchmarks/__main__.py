@@ -47,6 +47,7 @@ BENCHMARKS = {
     "check": "check",
     "backfill": "backfill",
     "spark-sink": "spark_sink",
+    "effects": "effects",
 }
 """Modules of this package by the name that a user gives."""
 

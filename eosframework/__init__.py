@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         TransactionError,
         UserError,
     )
-    from eosframework.records import Record, WindowResult
+    from eosframework.records import Effect, Record, WindowResult
     from eosframework.serialization.schemas import avro, json_schema, protobuf
     from eosframework.serialization.serdes import Serde, serde_of
     from eosframework.topology.dsl.builder import Topology
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Context",
+    "Effect",
     "EosError",
     "GlobalTable",
     "InstanceFenced",
@@ -72,6 +73,7 @@ __all__ = [
 
 _HOMES = {
     "Context": "engine.operators.handlers",
+    "Effect": "records",
     "GlobalTable": "topology.dsl.streams",
     "KeyedStore": "engine.operators.handlers",
     "KeyedStream": "topology.dsl.streams",

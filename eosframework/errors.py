@@ -220,6 +220,20 @@ class KeyTooHot(EosError):
     """
 
 
+class EffectInDoubt(EosError):
+    """It cannot be known whether an effect outside of Kafka took place.
+
+    The record fails in the step, and the step's `on_error` applies.
+    """
+
+
+class EffectUnusable(EosError):
+    """An effect outside of Kafka took place, and its result cannot be kept.
+
+    The record fails in the step each time, and the step's `on_error` applies; nothing is called.
+    """
+
+
 class DatabaseFault(EosError):
     """A database transaction did not succeed; the subclass states the consequence.
 

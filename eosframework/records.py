@@ -152,3 +152,16 @@ def as_milliseconds(moment: Any) -> int:
         f"an event time is an int in milliseconds since 1970, up to the year 9999, or a datetime, "
         f"not {type(moment).__name__} ({moment!r:.60})"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The identity of an effect outside of Kafka, for the service that executes it.
+
+    Args:
+        key: the same in each attempt at the effect, and in no other one.
+        attempt: greater in each attempt; the first one is 1.
+    """
+
+    key: str
+    attempt: int

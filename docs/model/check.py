@@ -20,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CYCLE, OWNERSHIP, CUTOVER = "cycle.pml", "ownership.pml", "cutover.pml"
-WATERMARKS, TOGETHER = "watermarks.pml", "together.pml"
+WATERMARKS, TOGETHER, ONCE = "watermarks.pml", "together.pml", "once.pml"
 MEMORY_MEGABYTES = 3500
 TOOLS = ("spin", "gcc")
 AT_ONCE = 2
@@ -76,6 +76,16 @@ def _watermarks(says: str, anomaly: str | None, *switches: str) -> Case:
 def _together(says: str, anomaly: str | None, *switches: str) -> Case:
     return Case(says, (NO_CRASH, *switches), anomaly, model=TOGETHER)
 
+
+def _once(says: str, anomaly: str | None, *switches: str) -> Case:
+    return Case(says, switches, anomaly, model=ONCE)
+
+
+DOUBLED = "effect_doubled"
+AT_MOST_ONE = ("SERVICE=PLAIN", "POLICY=DEAD_LETTER")
+LOOKED_UP = ("SERVICE=PLAIN", "POLICY=LOOK_UP")
+BY_ATTEMPTS = ("SERVICE=ATTEMPTS", "POLICY=LOOK_UP")
+DEAD_CALLERS = ("MOVES=0", "DOUBTS=0")
 
 UNLISTED = "unlisted_writer"
 NAMESAKES = ("WORKERS=3", "MOVES=1", "BLIND=1")
@@ -223,6 +233,21 @@ CASES = (
     _together("V6: without offsets", "row_doubled", "WITHOUT_OFFSETS_AGAIN"),
     _together("V6: of offsets that are not stable", None, "WITHOUT_STABLE_READS"),
     _together("the group takes a lapsed member's offsets", "row_doubled", "WITHOUT_GROUP_CHECK"),
+    _once("effects, whole: the service honours keys", None),
+    _once("effects, whole: it rejects older attempts", None, *BY_ATTEMPTS),
+    _once("effects, whole: it does neither, and doubts are dead letters", None, *AT_MOST_ONE),
+    _once("effects: it does neither, and is looked up", DOUBLED, *LOOKED_UP),
+    _once("effects: the same, after dead callers", None, *LOOKED_UP, *DEAD_CALLERS),
+    _once("J1: the other id is not inited", DOUBLED, "WITHOUT_FENCE", *AT_MOST_ONE),
+    _once("J1: after J2", DOUBLED, "WITHOUT_FENCE_FIRST", *AT_MOST_ONE),
+    _once("J3: no intent", DOUBLED, "WITHOUT_INTENT", *AT_MOST_ONE),
+    _once("J3: without offsets", DOUBLED, "WITHOUT_GROUP_CHECK", *AT_MOST_ONE),
+    _once("J3: an attempt number is used again", DOUBLED, "WITHOUT_NEW_ATTEMPT", *BY_ATTEMPTS),
+    _once("J3: not in a doubt", DOUBLED, "WITHOUT_INTENT_IN_DOUBT", *BY_ATTEMPTS),
+    _once("J4: looked up without it", DOUBLED, "WITHOUT_ATTEMPT_LOOKED_UP", *BY_ATTEMPTS),
+    _once("J4: an intent is overlooked", DOUBLED, "WITHOUT_POLICY", *AT_MOST_ONE),
+    _once("J4: a result is overlooked", "called_again", "WITHOUT_REPLAY"),
+    _once("J5: no result", "needless_doubt", "WITHOUT_RESULT", *AT_MOST_ONE),
     Case(
         "deep: rows and outputs together, two crashes",
         ("CRASHES=2", "EXPIRIES=0"),

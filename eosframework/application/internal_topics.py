@@ -52,6 +52,11 @@ def own_topics(graph: Graph, partitions: Mapping[str, int]) -> dict[str, Interna
             InternalTopic(s.changelog, TopicRole.CHANGELOG, tasks[part.name]) for s in part.stores
         ]
     found += [
+        InternalTopic(part.effects_topic, TopicRole.EFFECTS, tasks[part.name])
+        for part in graph.sub_topologies
+        if part.effects_topic is not None
+    ]
+    found += [
         InternalTopic(p.topic, TopicRole.ROWS, tasks[p.sub_topology])
         for p in graph.table_sinks
         if p.sub_topology is not None

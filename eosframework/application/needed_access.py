@@ -15,6 +15,7 @@ from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import (
     TransactionalId,
     control_topic,
+    effects_id,
     ownership_topic,
     prefix,
     tables_group,
@@ -113,7 +114,7 @@ def worker_access(
             *purging_access(graph, settings),
             control_topic_access(graph.application),
             *([ownership_access(graph.application)] if needs_claims(graph, settings) else []),
-            *_transaction_access(graph.application, settings, ids),
+            *_transaction_access(graph.application, settings, ids, effects=graph.effects_topics),
         ]
     )
 
@@ -147,6 +148,7 @@ def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> 
             for part in graph.sub_topologies
             for store in part.stores
         ),
+        *(Access("Topic", t, ("Read", "Write", "Describe")) for t in graph.effects_topics),
         *([Access("Group", graph.application, ("Read", "Describe"))] if sources else []),
     ]
 
@@ -168,6 +170,8 @@ def purging_access(graph: Graph, settings: Settings) -> Iterator[Access]:
     """Yield the access for deleting processed records from internal topics."""
     for repartition in graph.repartitions:
         yield Access("Topic", repartition.topic, ("Delete",))
+    for topic in graph.effects_topics:
+        yield Access("Topic", topic, ("Delete",))
     if settings.database.keep_rows_seconds is None or settings.worker.receipts:
         return
     for table_sink in graph.table_sinks:
@@ -196,7 +200,10 @@ def ownership_access(application: str) -> Access:
 
 
 def _transaction_access(
-    application: str, settings: Settings, ids: Sequence[TransactionalId] | None
+    application: str,
+    settings: Settings,
+    ids: Sequence[TransactionalId] | None,
+    effects: Sequence[str] = (),
 ) -> Iterator[Access]:
     if settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
         return
@@ -205,6 +212,8 @@ def _transaction_access(
         yield Access("TransactionalId", prefix(application), operations, is_prefix=True)
     for id_ in ids or ():
         yield Access("TransactionalId", str(id_), operations)
+        if effects:
+            yield Access("TransactionalId", effects_id(str(id_)), operations)
     if not settings.kafka.assume_transaction_verification:
         yield Access("Cluster", None, ("DescribeConfigs",))
 

@@ -47,7 +47,7 @@ from eosframework.records import partitions_of
 from eosframework.topology.evolution import Change, Verdict
 from eosframework.topology.graph.graph import Graph, Sink
 from eosframework.topology.graph.walk import nodes_of
-from eosframework.txnid import DerivedIds, IdSource, TransactionalId, worker_pattern
+from eosframework.txnid import DerivedIds, IdSource, TransactionalId, effects_id, worker_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,8 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
     shown = tuple(dict.fromkeys(map(str, ids)))
     if settings.worker.has_own_id and graph.sub_topologies:
         shown = (worker_pattern(graph.application),)
+    if graph.effects_topics:
+        shown = (*shown, *map(effects_id, shown))
     return Provision(
         application=graph.application,
         cluster_id=facts.cluster_id,
@@ -256,8 +258,10 @@ def _refuse_unaccepted(context: ApplicationContext, accept: Sequence[str]) -> No
             f"{unknown[0]!r} is no changelog and no output of application "
             f"{context.graph.application!r}; --accept takes {', '.join(sorted(uses)) or 'none'}"
         )
-    if any(uses[topic] is Use.CHANGELOG for topic in accept):
-        refuse_members([context.graph.application], context.admin, "another changelog is accepted")
+    if any(uses[topic] in (Use.CHANGELOG, Use.EFFECTS) for topic in accept):
+        refuse_members(
+            [context.graph.application], context.admin, "another changelog or journal is accepted"
+        )
     recorded = context.control_topic.state.written
     uses = written_uses(context.graph)
     left = {topic: use for topic, use in uses.items() if topic not in accept}

@@ -246,6 +246,7 @@ def gather(context: ApplicationContext) -> Facts:
             *graph.sink_topics,
             *graph.table_sink_topics,
             *graph.changelog_topics,
+            *graph.effects_topics,
             *graph.global_topics,
         }
     )

@@ -21,6 +21,7 @@ class Use(StrEnum):
 
     SOURCE = "source topic"
     CHANGELOG = "changelog topic"
+    EFFECTS = "journal of effects"
     OUTPUT = "output topic"
     GLOBAL = "topic of a global table"
     ROWS = "topic of a table sink"
@@ -37,13 +38,14 @@ def uses_of(graph: Graph) -> dict[str, Use]:
         **dict.fromkeys([*graph.sink_topics, *rows], Use.OUTPUT),
         **dict.fromkeys(graph.global_topics, Use.GLOBAL),
         **dict.fromkeys(graph.changelog_topics, Use.CHANGELOG),
+        **dict.fromkeys(graph.effects_topics, Use.EFFECTS),
         **dict.fromkeys(graph.source_topics, Use.SOURCE),
     }
 
 
 def written_uses(graph: Graph) -> dict[str, Use]:
-    """Return the changelogs and outputs of a graph, whose ids are recorded under `written/`."""
-    written = (Use.CHANGELOG, Use.OUTPUT)
+    """Return the topics that a graph writes and whose ids are recorded under `written/`."""
+    written = (Use.CHANGELOG, Use.EFFECTS, Use.OUTPUT)
     return {topic: use for topic, use in uses_of(graph).items() if use in written}
 
 
@@ -66,6 +68,11 @@ def next_step(topic: str, use: Use) -> str:
                 f"The state of its store cannot be restored from it, and the input resumes at the "
                 f"committed positions. To let the store start empty, {accept}; to process all "
                 f"input again instead: eosframework reset APP"
+            )
+        case Use.EFFECTS:
+            return (
+                f"It is unknown which effects were made for records that are not committed: they "
+                f"would be made again. If the service ignores keys that it knows, {accept}"
             )
         case Use.OUTPUT:
             return f"It lacks what was written before. To continue with it, {accept}"

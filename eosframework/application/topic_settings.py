@@ -22,6 +22,7 @@ class TopicRole(StrEnum):
     REPARTITION = "repartition"
     RETRY = "retry"
     REPLAY = "replay"
+    EFFECTS = "effects"
     CHANGELOG = "changelog"
     CONTROL = "control"
     OWNERSHIP = "ownership"
@@ -85,7 +86,13 @@ def alter_command(topic: str, setting: str, value: str) -> str:
 
 
 _ENTRIES = (TopicRole.CONTROL, TopicRole.OWNERSHIP)
-_UNTIL_READ = (TopicRole.ROWS, TopicRole.REPARTITION, TopicRole.RETRY, TopicRole.REPLAY)
+_UNTIL_READ = (
+    TopicRole.ROWS,
+    TopicRole.REPARTITION,
+    TopicRole.RETRY,
+    TopicRole.REPLAY,
+    TopicRole.EFFECTS,
+)
 _TIMED = (*_UNTIL_READ, TopicRole.CHANGELOG)
 _INTERNAL = (*_TIMED, *_ENTRIES)
 

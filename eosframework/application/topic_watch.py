@@ -247,7 +247,7 @@ class TopicWatch:
 
     def _recorded(self, topic: str) -> str | None:
         """Return the id that the control topic has; the known one if that cannot be read."""
-        if self._uses[topic] in (Use.SOURCE, Use.CHANGELOG, Use.OUTPUT):
+        if self._uses[topic] in (Use.SOURCE, Use.CHANGELOG, Use.EFFECTS, Use.OUTPUT):
             with suppress(*REQUEST_FAILED):
                 return self._cluster.recorded(topic)
         return self._known[topic].topic_id

@@ -19,6 +19,9 @@ from eosframework.engine.calls.event_loop import SteppedLoop
 from eosframework.engine.codegen.compile_context import CompileContext
 from eosframework.engine.codegen.compiler import compile_part
 from eosframework.engine.conversions import as_milliseconds
+from eosframework.engine.effects.effect_call import at_once
+from eosframework.engine.effects.effects import EffectPorts
+from eosframework.engine.effects.journal import AtOnce
 from eosframework.engine.operators.entries import LAYOUT
 from eosframework.engine.operators.expiry import unexpired
 from eosframework.engine.operators.refused_rows import RefusedRows
@@ -485,9 +488,18 @@ class TopologyTestDriver:
             clock=lambda: kafka.now,
             now=lambda: kafka.now,
             calls=self._new_calls(),
+            effects=self._effect_ports(),
         )
         worker.start()
         return worker
+
+    def _effect_ports(self) -> EffectPorts | None:
+        for topic in self.graph.effects_topics:
+            self.kafka.partitions_of(topic)
+        if not self.graph.effects_topics:
+            return None
+        outputs, topics = MemoryOutputs(self.kafka), MemoryChangelogs(self.kafka)
+        return EffectPorts(outputs, topics, run=at_once, background=AtOnce)
 
     def _new_calls(self) -> CallRunner | None:
         """Return what runs coroutines on the driver's clock; those of an earlier worker end."""

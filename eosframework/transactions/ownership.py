@@ -1,6 +1,7 @@
 """Recorded ownership: the topic that lists which transactional ids may write for a partition.
 
-A worker has a claim for each of its tasks, recorded as an entry:
+A worker has a claim for each of its tasks, and a second one for the id of its journal of effects if
+it has one, recorded as entries:
 
     key     SUB_TOPOLOGY/PARTITION/TOKEN
     value   {"id": TRANSACTIONAL_ID, "topics": [SOURCE, ...]}
@@ -63,7 +64,7 @@ class Ownership:
         self._log = log
         self._process = process
         self._numbers = count(1)
-        self._claims: dict[TransactionalId, Claim] = {}
+        self._claims: dict[TransactionalId, tuple[Claim, ...]] = {}
         self._before: frozenset[bytes] = frozenset()
         """Keys of entries of the own ids, read before these were inited."""
         self._explained: set[bytes] = set()
@@ -82,20 +83,25 @@ class Ownership:
             except ClusterUnreachable as error:
                 raise Retriable(str(error)) from error
 
-    def claim(self, by_task: ByTask, producer_of: Callable[[TransactionalId], str]) -> None:
-        """Add an entry for each task, whose id was inited (K1).
+    def claim(
+        self, by_task: ByTask, writers_of: Callable[[TransactionalId], Sequence[str]]
+    ) -> None:
+        """Add an entry for each id that writes for a task, and was inited (K1).
 
         Raises:
             Retriable: they were not acknowledged; later ones have other tokens.
         """
         self._add(
             {
-                task: Claim(
-                    task.sub_topology,
-                    task.partition,
-                    tuple(sorted({partition.topic for partition in partitions})),
-                    producer_of(task),
-                    token="",
+                task: tuple(
+                    Claim(
+                        task.sub_topology,
+                        task.partition,
+                        tuple(sorted({partition.topic for partition in partitions})),
+                        writer,
+                        token="",
+                    )
+                    for writer in writers_of(task)
                 )
                 for task, partitions in by_task.items()
             }
@@ -151,7 +157,7 @@ class Ownership:
         if not wanted or self._log is None:
             return False
         found = self._look(self._log, wanted)
-        own_ids = {self._claims[task].transactional_id for task in wanted}
+        own_ids = {claim.transactional_id for claim in self._of(wanted)}
         new = {e.claim.key for e in found.others if e.claim.transactional_id not in own_ids}
         new -= self._explained
         self._explained |= new
@@ -167,21 +173,29 @@ class Ownership:
 
         If that fails, the entries stay, and the next owner inits their ids.
         """
-        claims = [self._claims.pop(task) for task in tasks if task in self._claims]
+        gone = [task for task in tasks if task in self._claims]
+        claims = self._of(gone)
+        self.forget(gone)
         self._remove(claims)
 
-    def _add(self, claims: Mapping[TransactionalId, Claim]) -> None:
+    def _of(self, tasks: Iterable[TransactionalId]) -> list[Claim]:
+        return [claim for task in tasks for claim in self._claims[task]]
+
+    def _add(self, claims: Mapping[TransactionalId, Sequence[Claim]]) -> None:
         """Add entries under new tokens, in place of the earlier ones of the same tasks."""
         if self._log is None or not claims:
             return
         new = {
-            task: replace(claim, token=f"{self._process}.{next(self._numbers)}")
-            for task, claim in claims.items()
+            task: tuple(
+                replace(claim, token=f"{self._process}.{next(self._numbers)}") for claim in of_task
+            )
+            for task, of_task in claims.items()
         }
-        earlier = [self._claims[task] for task in new if task in self._claims]
+        earlier = self._of(task for task in new if task in self._claims)
+        added = [claim for of_task in new.values() for claim in of_task]
         failpoints.hit("ownership.before_entry")
         try:
-            add_entries(self._log, [*new.values()], instead_of=earlier)
+            add_entries(self._log, added, instead_of=earlier)
         except ClusterUnreachable as error:
             raise Retriable(str(error)) from error
         failpoints.hit("ownership.after_entry")
@@ -198,7 +212,7 @@ class Ownership:
 
     def _look(self, log: OwnershipLog, tasks: Iterable[TransactionalId]) -> Found:
         try:
-            return look_for_others(log, [self._claims[task] for task in tasks])
+            return look_for_others(log, self._of(tasks))
         except ClusterUnreachable as error:
             raise Retriable(str(error)) from error
 

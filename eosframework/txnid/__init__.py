@@ -7,12 +7,13 @@ Internal: no module here is public.
 """
 
 from eosframework.txnid.assignment import co_partitioned, tasks
-from eosframework.txnid.identity import TransactionalId, prefix, worker_pattern
+from eosframework.txnid.identity import TransactionalId, effects_id, prefix, worker_pattern
 from eosframework.txnid.names import (
     InternalTopic,
     TopicKind,
     changelog_topic,
     control_topic,
+    effects_topic,
     metric_name,
     ownership_topic,
     refuse_bad_application,
@@ -40,6 +41,8 @@ __all__ = [
     "changelog_topic",
     "co_partitioned",
     "control_topic",
+    "effects_id",
+    "effects_topic",
     "metric_name",
     "ownership_topic",
     "prefix",

@@ -142,6 +142,14 @@ class TransactionalId:
         return f"{self.sub_topology}[{self.partition}]"
 
 
+def effects_id(transactional_id: str) -> str:
+    """Return the id under which the journal of effects is written, next to that of outputs.
+
+    It is recorded like any other one, and begins like those of its application.
+    """
+    return f"{transactional_id}:effects"
+
+
 def prefix(application: str) -> str:
     """Return the prefix that all derived ids of `application` have, and no others.
 

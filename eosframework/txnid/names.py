@@ -52,6 +52,7 @@ class TopicKind(StrEnum):
     ROWS = "rows"
     RETRY = "retry"
     REPLAY = "replay"
+    EFFECTS = "effects"
 
 
 _ONE_EACH = (TopicKind.CONTROL, TopicKind.OWNERSHIP)
@@ -149,6 +150,11 @@ def replay_topic(application: str, source: str) -> str:
 def changelog_topic(application: str, store: str) -> str:
     """Return the topic that has every change of a store."""
     return str(InternalTopic(application, TopicKind.CHANGELOG, store))
+
+
+def effects_topic(application: str, sub_topology: str) -> str:
+    """Return the journal of a sub-topology's effects outside of Kafka."""
+    return str(InternalTopic(application, TopicKind.EFFECTS, sub_topology))
 
 
 def tables_group(application: str) -> str:

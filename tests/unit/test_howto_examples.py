@@ -19,6 +19,7 @@ PAGES = (
     "batches",
     "call-a-service",
     "dead-letters",
+    "effects-once",
     "growing-partitions",
     "joins",
     "process",

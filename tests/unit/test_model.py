@@ -28,7 +28,14 @@ def _check() -> ModuleType:
     return module
 
 
-PROTOCOLS = ("cycle.pml", "ownership.pml", "cutover.pml", "watermarks.pml", "together.pml")
+PROTOCOLS = (
+    "cycle.pml",
+    "ownership.pml",
+    "cutover.pml",
+    "watermarks.pml",
+    "together.pml",
+    "once.pml",
+)
 
 
 @pytest.mark.parametrize("model", PROTOCOLS)

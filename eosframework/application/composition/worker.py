@@ -21,6 +21,7 @@ from eosframework.application.watched_cluster import WatchedCluster
 from eosframework.config import Guarantee, Settings
 from eosframework.engine.codegen.compile_context import CompileContext
 from eosframework.engine.codegen.compiler import compile_part
+from eosframework.engine.effects.effects import EffectPorts
 from eosframework.engine.failures.refused_outputs import OutputLimits
 from eosframework.engine.operators.refused_rows import RefusedRows
 from eosframework.engine.restoration.local_state import LocalState
@@ -29,8 +30,10 @@ from eosframework.engine.worker.worker import Worker
 from eosframework.engine.worker.worker_plan import Plan, WorkerCounts, WorkerOptions, downstream_of
 from eosframework.errors import ConfigurationError, RunError
 from eosframework.kafka.admin.auto_creation import ChosenTopics
+from eosframework.kafka.admin.metadata import size_limits
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
+from eosframework.kafka.consumer.changelog_reader import KafkaChangelogs
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.producer.producer_pool import ProducerPool
 from eosframework.kafka.worker_clients import (
@@ -55,6 +58,10 @@ if TYPE_CHECKING:
 TAKEOVER_DEADLINE_SECONDS = 120.0
 """Time for which taking partitions over is retried. It is less than max.poll.interval.ms, after
 which the group would assign the partitions to another member."""
+
+
+EFFECTS_LINGER_MS = 0
+"""Calls wait for the journal's transactions, which are sent at once."""
 
 
 class Kind(StrEnum):
@@ -203,6 +210,7 @@ def _worker(
         state=state,
         ownership=_ownership(context, claims),
         decisions=_decisions(context),
+        effects=_effects(context),
         purger=RecordPurger(settings.kafka) if purges else None,
         identities=watch,
         measured=context.observed is not None,
@@ -273,6 +281,20 @@ def observed(
     return observed_worker(context, Process(kind.value), watch)
 
 
+def require_journals_of(graph: Graph, settings: Settings) -> None:
+    """Check that journals of effects can be written.
+
+    Raises:
+        ConfigurationError: there are no transactions.
+    """
+    if graph.effects_topics and settings.worker.guarantee is not Guarantee.EXACTLY_ONCE:
+        raise ConfigurationError(
+            f"worker.guarantee is {settings.worker.guarantee}, and call_once needs transactions "
+            f"for its journal ({graph.effects_topics[0]}): set worker.guarantee=exactly_once, or "
+            f"use map_async, whose calls may repeat"
+        )
+
+
 def require_tables_of(graph: Graph, settings: Settings) -> None:
     """Check the tables that the application writes.
 
@@ -327,6 +349,20 @@ def _ownership(context: WorkerContext, claims: OwnershipTopic) -> Ownership | No
 
 def _decisions(context: WorkerContext) -> Decisions | None:
     return decisions(context.graph, context.settings) if context.graph.together else None
+
+
+def _effects(context: WorkerContext) -> EffectPorts | None:
+    graph, settings = context.graph, context.settings
+    if not graph.effects_topics:
+        return None
+    topics = [context.facts.topics[name] for name in graph.effects_topics]
+    properties = producer_client(settings, size_limits(topics, are_all=True))
+    properties["linger.ms"] = EFFECTS_LINGER_MS
+    return EffectPorts(
+        producer_pool(settings, properties, graph.effects_topics),
+        KafkaChangelogs(settings.kafka, context.admin),
+        RecordPurger(settings.kafka),
+    )
 
 
 def _outputs(context: WorkerContext, log: KafkaInputLog) -> ProducerPool | AtLeastOnceOutputs:

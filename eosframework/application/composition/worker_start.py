@@ -42,6 +42,7 @@ from eosframework.application.composition.worker import (
     composed_table_writer,
     kinds,
     observed,
+    require_journals_of,
     require_tables_of,
     task_maker,
 )
@@ -203,6 +204,7 @@ def checked(
         UserError: nothing was started; names the cause and the next step.
     """
     graph, settings = context.graph, context.settings
+    require_journals_of(graph, settings)
     is_child = PIPE_VARIABLE in os.environ
     runs_transforms = Kind.TRANSFORMS in wanted and not is_child
     limit_seconds = None if is_child else settings.kafka.start_timeout_seconds

@@ -11,6 +11,7 @@ import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import structlog
 
@@ -32,6 +33,27 @@ POLL_SECONDS = (0.002, 0.05)
 """The shortest and the longest wait for messages while calls are in flight; it doubles."""
 
 
+class Effects(Protocol):
+    """Decides about calls that take effect once; see `engine/effects`."""
+
+    @property
+    def is_writing(self) -> bool:
+        """True while entries of its journal are on their way."""
+        ...
+
+    def ask(self, call: Call) -> None:
+        """Take a call of a record; it is returned through `CallRunner.done`."""
+        ...
+
+    def ended(self, call: Call) -> bool:
+        """Take an ended call, if it is one that this began."""
+        ...
+
+    def turn(self) -> None:
+        """Begin calls, and return others, as far as the journal is."""
+        ...
+
+
 class CallPoll:
     """Chooses how long the main thread waits for messages while calls may end."""
 
@@ -46,6 +68,8 @@ class CallPoll:
             return 0.0
         if not self._in_flight:
             return math.inf
+        if runner.effects is not None and runner.effects.is_writing:
+            return POLL_SECONDS[0]
         moved = self._in_flight != before
         self._seconds = POLL_SECONDS[0] if moved else min(2 * self._seconds, POLL_SECONDS[1])
         return self._seconds
@@ -61,6 +85,7 @@ class CallRunner:
     Attributes:
         in_flight: the number of calls that were handed over and have not been taken back.
         held_bytes: the estimated size of the results that wait for their records to be run.
+        effects: decides about calls that take effect once; None: no step has any.
     """
 
     def __init__(
@@ -69,6 +94,7 @@ class CallRunner:
         new_loop: Callable[[], Loop] = EventLoop,
     ) -> None:
         self.held_bytes = 0
+        self.effects: Effects | None = None
         self._limit_bytes = limit_bytes
         self._mean_bytes: float | None = None
         self._loop: Loop | None = None
@@ -101,23 +127,42 @@ class CallRunner:
         return int(left_bytes / max(self._mean_bytes, 1.0)) - self.in_flight
 
     def hand_over(self, calls: Sequence[Call]) -> None:
-        """Begin calls on the loop."""
+        """Begin calls; those that take effect once begin when their intents are committed."""
+        self.in_flight += len(calls)
+        for call in calls:
+            self._by_owner[call.flight.owner] += 1
+        if self.effects is None:
+            self.begin(calls)
+            return
+        self.begin([call for call in calls if call.node.once is None])
+        for call in calls:
+            if call.node.once is not None:
+                self.effects.ask(call)
+
+    def begin(self, calls: Sequence[Call]) -> None:
+        """Begin calls on the loop, without a count of them."""
         if not calls:
             return
         if self._loop is None:
             self._loop = self._new_loop()
-        self.in_flight += len(calls)
-        for call in calls:
-            self._by_owner[call.flight.owner] += 1
         self._loop.post(self._accept, calls)
+
+    def done(self, call: Call) -> None:
+        """Take a call of a record that has a result or an error; on any thread."""
+        self._ended.append(call)
+        self._has_ended.set()
 
     def collect(self) -> None:
         """Take ended calls back, and begin those that follow from them."""
         ended, begun = self._ended, list[Call]()
         if self._loop is not None and self.in_flight:
             self._loop.step()
+        if self.effects is not None:
+            self.effects.turn()
         while ended:
             call = ended.popleft()
+            if self.effects is not None and self.effects.ended(call):
+                continue
             flight = call.flight
             if flight.is_cancelled:
                 continue
@@ -154,6 +199,11 @@ class CallRunner:
         count = self._by_owner.pop(owner, 0)
         self.in_flight -= count
         if count and self._loop is not None:
+            self._loop.post(self._cancel, owner)
+
+    def abandon(self, owner: object) -> None:
+        """Cancel the calls of an owner that were begun without a count."""
+        if self._loop is not None:
             self._loop.post(self._cancel, owner)
 
     def wait(self, seconds: float) -> None:
@@ -228,15 +278,11 @@ class CallRunner:
                 asyncio.get_running_loop(),
                 node,
                 self._resources,
-                self._done,
+                self.done,
                 self._fail,
                 self._abandoned,
             )
         return self._steps[node.step]
-
-    def _done(self, call: Call) -> None:
-        self._ended.append(call)
-        self._has_ended.set()
 
     def _fail(self, error: EosError) -> None:
         self._failure = self._failure or error

@@ -7,12 +7,12 @@ began, so the outputs of a record do not depend on the order in which calls end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from eosframework.engine.failures.failure_handler import Site
-from eosframework.topology.graph.graph import Calls, Operator, Step
+from eosframework.topology.graph.graph import Calls, Once, Operator, Step
 from eosframework.topology.graph.node_kinds import excludes_none, none_refused
 from eosframework.transactions.ports import Message
 
@@ -41,7 +41,8 @@ class CallNode:
         self.options: Calls = step.calls
         self.site = Site(step.name, step.on_error)
         self.after: After = _nothing
-        self._maps = step.operator is Operator.MAP_ASYNC
+        self.once: Once | None = step.calls.once
+        self._maps = step.operator in (Operator.MAP_ASYNC, Operator.CALL_ONCE)
         self._filters = step.operator is Operator.FILTER_ASYNC
         self._refuses_none = self._maps and excludes_none(step.function.call)
 
@@ -70,6 +71,7 @@ class Call:
     Attributes:
         result: of the coroutine.
         error: the reason why there is no result.
+        number: of a step whose calls take effect once: its place among those of the record.
     """
 
     __slots__ = (
@@ -82,6 +84,7 @@ class Call:
         "key",
         "key_bytes",
         "node",
+        "number",
         "result",
         "time",
         "timer",
@@ -111,6 +114,11 @@ class Call:
         self.timer: Any = None
         self.has_expired = False
         self.is_over = False
+        self.number = 1
+
+    def run(self, function: Callable[..., Any], resources: Mapping[str, Any]) -> Any:
+        """Call the function of the step, and return what it returns; on the event loop."""
+        return function(self.value, **resources)
 
 
 @dataclass(slots=True, eq=False)
@@ -121,11 +129,13 @@ class FlightPlan:
         begin: decodes a message and runs the steps before the first calls, which it begins.
         places: the number of places at which the transaction resumes.
         most_calls: the largest concurrency of a step.
+        once: the first step whose calls take effect once; None: there is none.
     """
 
     begin: Callable[[Message, Flight], None]
     places: int
     most_calls: int
+    once: str | None = None
 
 
 class Flight:
@@ -193,7 +203,10 @@ class Flight:
         self, node: CallNode, k: Any, v: Any, t: int, h: Any, key_bytes: bytes | None, /
     ) -> None:
         """Begin a call; the generated code calls this."""
-        self.calls.append(Call(self, node, k, v, t, h, key_bytes))
+        call = Call(self, node, k, v, t, h, key_bytes)
+        if node.once is not None:
+            call.number = 1 + sum(1 for one in self.calls if one.node is node)
+        self.calls.append(call)
 
     def fail(self, site: Site, error: BaseException) -> None:
         """Note a failure; the first one counts."""

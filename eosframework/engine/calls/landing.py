@@ -12,6 +12,7 @@ from itertools import chain
 from eosframework.engine.calls.call_runner import CallRunner
 from eosframework.engine.calls.event_loop import SteppedLoop
 from eosframework.engine.calls.flights import Flight, FlightPlan
+from eosframework.errors import ConfigurationError
 from eosframework.transactions.ports import Message
 
 AHEAD_RECORDS = 1000
@@ -73,6 +74,12 @@ class Landing:
             yield message
 
     def _called(self, messages: Iterator[Message]) -> Iterator[Flight]:
+        if self._plan.once is not None:
+            raise ConfigurationError(
+                f"{self._plan.once} would take effect again: this command runs the functions of "
+                f"the topology over records that were processed. Audit with worker.receipts=true, "
+                f"which calls nothing; in tests use TopologyTestDriver"
+            )
         runner, owner = _Shared.get(), object()
         flights: deque[Flight] = deque()
         most, is_through = ahead_of(self._plan), False

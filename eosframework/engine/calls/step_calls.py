@@ -161,15 +161,15 @@ class StepCalls:
         call.has_expired = False
         self._in_flight[call.flight.owner] += 1
         self._taken += 1
-        task = self._loop.create_task(self._run(call.value), name=self._name)
+        task = self._loop.create_task(self._run(call), name=self._name)
         self._running[task] = call
         call.timer = self._loop.call_later(self._limits.timeout_seconds, self._expire, task)
         task.add_done_callback(self._ended)
 
-    async def _run(self, value: Any) -> Any:
+    async def _run(self, call: Call) -> Any:
         assert self._arguments is not None, "resources are open"
         try:
-            found = self._call(value, **self._arguments)
+            found = call.run(self._call, self._arguments)
             if not inspect.isawaitable(found):
                 raise TypeError(
                     f"{self._node.step.function.name} returned {type(found).__name__}, which is no "

@@ -100,7 +100,8 @@ class CallCode:
         for number, (node, _) in enumerate(self._calls):
             node.after = names[f"after{number}"]
         concurrency = max(node.options.limits.concurrency for node, _ in self._calls)
-        return FlightPlan(names["begin"], len(self._places), concurrency)
+        onces = (node.step.name for node, _ in self._calls if node.once is not None)
+        return FlightPlan(names["begin"], len(self._places), concurrency, next(onces, None))
 
     def _write_except(self) -> None:
         self._ahead.line(1, "except raised_by_functions() as error:")

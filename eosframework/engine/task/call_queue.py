@@ -29,6 +29,7 @@ class CallQueue:
         others: the queue that chooses the order.
         plans: by source topic, the part of its code that runs ahead; None: it makes no calls.
         runner: runs the calls.
+        owner: of the records.
         one_lane: records of all partitions keep one order.
     """
 
@@ -37,6 +38,7 @@ class CallQueue:
         others: Queue,
         plans: Mapping[str, FlightPlan | None],
         runner: CallRunner,
+        owner: object,
         *,
         one_lane: bool,
     ) -> None:
@@ -52,7 +54,7 @@ class CallQueue:
         self._records: Counter[TopicPartition] = Counter()
         self._bytes: Counter[TopicPartition] = Counter()
         """Of the held records, by partition; results are counted by the runner."""
-        self._owner = object()
+        self._owner = owner
 
     def add(self, pending: Pending) -> None:
         """Append messages, which follow all others of their partition."""
@@ -148,16 +150,20 @@ def _run(
         yield lane.popleft()
 
 
-def with_calls(queue: Queue, compiled: CompiledPart, runner: CallRunner | None) -> Queue:
+def with_calls(
+    queue: Queue, compiled: CompiledPart, runner: CallRunner | None, effects: object | None = None
+) -> Queue:
     """Return the queue of a task, in which records wait for their calls if there are any.
 
     Args:
         queue: chooses the order of its records.
         compiled: its sub-topology.
         runner: of its worker; None: no sub-topology makes calls.
+        effects: of the task; None: it has none.
     """
     plans = {topic: source.calls for topic, source in compiled.sources.items()}
     if runner is None or not any(plans.values()):
         return queue
     one_lane = has_state(compiled.part) and len(compiled.sources) > 1
-    return CallQueue(queue, plans, runner, one_lane=one_lane)
+    owner = object() if effects is None else effects
+    return CallQueue(queue, plans, runner, owner, one_lane=one_lane)

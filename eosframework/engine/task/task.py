@@ -387,6 +387,10 @@ class Task:
         """Return the last known committed offset, or the start of the task."""
         return self._offsets.committed[partition]
 
+    def reached_offset(self, partition: TopicPartition) -> int | None:
+        """Return the last known committed offset; None: the task does not read the partition."""
+        return self._offsets.committed.get(partition)
+
     def outcome(self, positions: Sequence[Position]) -> Outcome:
         """Return the outcome of the transaction after the last one known to be committed.
 

@@ -23,11 +23,12 @@ parallel, and each request is sent once for all tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
 from eosframework.engine.calls.call_runner import CallRunner
+from eosframework.engine.effects.effects import Effects
 from eosframework.engine.failures.failure_handler import FailureHandler
 from eosframework.engine.restoration.local_state import LocalState
 from eosframework.engine.task.call_queue import with_calls
@@ -56,7 +57,7 @@ from eosframework.transactions.ports import (
 )
 from eosframework.transactions.producing import fence, produce_all
 from eosframework.transactions.session.transaction_session import TransactionSession
-from eosframework.txnid import TransactionalId
+from eosframework.txnid import TransactionalId, effects_id
 
 
 class Takeover:
@@ -70,6 +71,7 @@ class Takeover:
         now: seconds since the epoch, for retries.
         settlement: of what a database has decided; None: no task writes tables with its outputs.
         calls: runs the calls of coroutines; None: there are none.
+        effects: journals those that take effect once; None: there are none.
     """
 
     def __init__(
@@ -87,8 +89,10 @@ class Takeover:
         now: Callable[[], float],
         settlement: WorkerSettlement | None = None,
         calls: CallRunner | None = None,
+        effects: Effects | None = None,
     ) -> None:
         self._plan = plan
+        self._effects = effects
         self._calls = calls
         self._ownership = ownership
         self._settlement = settlement
@@ -133,16 +137,19 @@ class Takeover:
         self._confirm([p for partitions in by_task.values() for p in partitions])
         producer_of = self._plan.producer_of
         own_ids = list(dict.fromkeys(map(producer_of, by_task)))
-        self._ownership.prepare(own_ids)
+        journals = self._journals_of(by_task)
+        self._ownership.prepare([*own_ids, *journals])
         outputs = self._outputs.open(own_ids)
         failpoints.hit("takeover.after_init")
         try:
-            self._ownership.claim(by_task, producer_of)
-            self._ownership.take(by_task, own_ids, self._fence)
+            if self._effects is not None:
+                self._effects.open(journals)
+            self._ownership.claim(by_task, self._writers_of)
+            self._ownership.take(by_task, [*own_ids, *journals], self._fence)
             if self._settlement is not None:
                 self._settlement.settle(by_task, outputs)
         except BaseException:
-            self._outputs.close(outputs)
+            self._give_up(outputs)
             raise
         decisions = {} if self._settlement is None else self._settlement.open_decisions(by_task)
         groups = {
@@ -160,14 +167,33 @@ class Takeover:
             for identity, partitions in by_task.items():
                 task = self._new_task(identity, partitions, groups[producer_of(identity)])
                 opened.append(task)
+                if self._effects is not None:
+                    self._effects.follow(identity, task.reached_offset)
                 task.start_at([positions[partition] for partition in partitions])
             self._commit_starts(groups, by_task, committed, starts)
         except BaseException:
             for task in opened:
                 task.close()
-            self._outputs.close(outputs)
+            if self._effects is not None:
+                self._effects.release(by_task)
+            self._give_up(outputs)
             raise
         return opened, starts
+
+    def _journals_of(self, tasks: Iterable[TransactionalId]) -> list[str]:
+        """Return the ids of the journals of effects of tasks."""
+        parts = self._plan.parts
+        having = [t for t in tasks if parts[t.sub_topology].part.effects_topic is not None]
+        return [effects_id(id_) for id_ in dict.fromkeys(map(self._plan.producer_of, having))]
+
+    def _writers_of(self, task: TransactionalId) -> list[str]:
+        """Return the ids that write for a task."""
+        return [self._plan.producer_of(task), *self._journals_of([task])]
+
+    def _give_up(self, outputs: Sequence[TransactionalOutput]) -> None:
+        self._outputs.close(outputs)
+        if self._effects is not None:
+            self._effects.give_up()
 
     def membership_was_lost(self) -> None:
         """Confirm the facts found at the start again, at the next assignment."""
@@ -281,6 +307,9 @@ class Takeover:
             if (marker := self._ledger.marker(identity.sub_topology, partition))
         }
         stores = self._state.open(compiled, identity.partition) if self._state else None
+        effects = None
+        if self._effects is not None:
+            effects = self._effects.join(identity, compiled.part, group.transactional_id)
         return self._plan.make_task(
             identity,
             {p.topic: compiled.sources[p.topic] for p in partitions},
@@ -295,6 +324,7 @@ class Takeover:
                 ),
                 compiled,
                 self._calls,
+                effects,
             ),
             emissions=compiled.emissions,
             stores=stores,

@@ -14,6 +14,9 @@ from dataclasses import replace
 import structlog
 
 from eosframework.engine.calls.call_runner import CallPoll, CallRunner
+from eosframework.engine.effects.effects import EffectPorts, Effects
+from eosframework.engine.effects.journal import Journal
+from eosframework.engine.effects.reading import JournalReading
 from eosframework.engine.failures.failure_handler import LatePlace
 from eosframework.engine.restoration.held_input import HeldInput
 from eosframework.engine.restoration.local_state import LocalState
@@ -88,6 +91,7 @@ class Worker:
         measured: whether to count records by topic, for `view`.
         on_round: called after each turn, with counts that are at most `COUNT_SECONDS` old.
         calls: runs the calls of coroutines; None: one of its own, if there are any.
+        effects: for the journal of effects; None: no step has any.
     """
 
     def __init__(
@@ -108,6 +112,7 @@ class Worker:
         now: Callable[[], float] = time.time,
         on_round: Callable[[WorkerCounts], None] | None = None,
         calls: CallRunner | None = None,
+        effects: EffectPorts | None = None,
     ) -> None:
         self.counts = WorkerCounts()
         self.tasks: dict[TransactionalId, Task] = {}
@@ -133,6 +138,9 @@ class Worker:
         if calls is None and plan.makes_calls:
             calls = CallRunner(options.queue_bytes // SHARE)
         self._calls = calls
+        self._effects = None
+        if effects is not None and calls is not None:
+            self._effects = self._new_effects(effects, calls, now)
         self._call_poll = CallPoll()
         self._takeover = Takeover(
             plan,
@@ -147,6 +155,7 @@ class Worker:
             clock=clock,
             now=now,
             calls=calls,
+            effects=self._effects,
         )
         self._rounds = CommitRounds(
             log,
@@ -174,6 +183,22 @@ class Worker:
         self._late_of_released: Counter[LatePlace] = Counter()
         self._keyless_of_released: Counter[LatePlace] = Counter()
         self._events = structlog.get_logger("eosframework.worker", application=plan.application)
+
+    def _new_effects(
+        self, ports: EffectPorts, calls: CallRunner, now: Callable[[], float]
+    ) -> Effects:
+        journal = Journal(
+            ports.outputs,
+            self._log.membership,
+            self._ownership.renew,
+            ports.background(),
+            clock=self._clock,
+            now=now,
+            fenced_seconds=2 * self._options.heartbeat_interval_seconds,
+            purger=ports.purger,
+        )
+        reading = JournalReading(ports.topics, self._log, self._clock, now)
+        return Effects(calls, journal, reading, ports.run, self._clock)
 
     def stop(self) -> None:
         """Ask the worker to commit complete work and return; safe in a signal handler."""
@@ -204,6 +229,7 @@ class Worker:
                 self.turn()
             if self._stop:
                 self._are_confirmed()
+            self._drain()
             self._rounds.commit([*self.tasks.values()], self._options.stop_deadline_seconds / 2)
         except BaseException as caught:
             error = self._explained(caught)
@@ -260,6 +286,7 @@ class Worker:
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Commit open transactions and release partitions; see `RebalanceListener`."""
         leaving = self._tasks_of(partitions)
+        self._drain()
         failpoints.hit("revoke.before_commit")
         self._rounds.commit(
             [task for task in leaving if task.state is TaskState.RUNNING],
@@ -267,6 +294,11 @@ class Worker:
         )
         failpoints.hit("revoke.after_commit")
         self._release(leaving, "partitions_revoked")
+
+    def _drain(self) -> None:
+        """Let the effects that have begun end, so that the next owner finds no doubt."""
+        if self._effects is not None:
+            self._effects.drain(self._options.stop_deadline_seconds / 3)
 
     def lost(self, partitions: list[TopicPartition]) -> None:
         """Release partitions without a commit: another worker may own them already."""
@@ -310,6 +342,8 @@ class Worker:
         # An entry may go only if nothing of its producer is undecided or on its way; otherwise the
         # next owner inits the id.
         clean = [task for group in groups if group.is_clean for task in group.tasks]
+        if self._effects is not None:
+            self._effects.release(task.identity for task in tasks)
         self._outputs.close([group.output for group in groups])
         for group in groups if event != "task_closed" else ():
             if group.session.fence is not None:
@@ -445,6 +479,9 @@ class Worker:
         """
         waiting = [task for task in self.tasks.values() if task.state is TaskState.ASSIGNED]
         ready = [task for task in waiting if task not in self._restored]
+        if self._effects is not None and ready:
+            read = self._effects.read(task.identity for task in ready)
+            ready = [task for task in ready if task.identity in read]
         if self._state is not None:
             ready = self._state.turn(ready)
         ready = [*(task for task in self._restored if task in waiting), *ready]
@@ -534,6 +571,8 @@ class Worker:
             self._late_notice.sum_up(self._late_of_released)
         if self._calls is not None:
             self._calls.close()
+        if self._effects is not None:
+            self._effects.close()
         self._pause_notice.warn(self.counts)
         if self._state is not None:
             self._state.close()

@@ -172,6 +172,16 @@ def _offset_ranges(
     return {topic: tuple(found) for topic, found in ranges.items()}
 
 
+def _refuse_effects(graph: Graph) -> None:
+    """Refuse effects outside of Kafka, which history would repeat."""
+    if graph.effects_topics:
+        raise ConfigurationError(
+            f"application {graph.application!r} has steps with call_once "
+            f"({', '.join(graph.effects_topics)}), whose effects a backfill would make for all of "
+            f"its history; backfill a topology without them, or one that ends at the topic before"
+        )
+
+
 def refuse_empty(ranges: Mapping[str, Sequence[OffsetRange]]) -> None:
     """Raise if there is nothing to process.
 
@@ -373,6 +383,7 @@ def start(context: ApplicationContext, name: str, request: Request, pin: Pin) ->
     """
     graph, settings, admin = context.graph, context.settings, context.admin
     check_name(name)
+    _refuse_effects(graph)
     journal = KafkaJournal(graph.application, settings.kafka, admin)
     facts = waiting_for_brokers(
         lambda: check_start(context, id_source(settings)), settings.kafka.start_timeout_seconds

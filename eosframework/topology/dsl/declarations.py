@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import PurePath
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 from pydantic import BaseModel, ValidationError
 
@@ -256,6 +256,35 @@ class CallOptions(TypedDict, total=False):
     resources: Mapping[str, FunctionLike]
     """By the name of an argument, the function that opens what the calls share: once for each
     worker, on the event loop. It is closed with the worker."""
+
+
+class OnceOptions(CallOptions, total=False):
+    """Options of the step whose calls take effect once."""
+
+    on_doubt: Required[Literal["retry", "look_up", "dead_letter"]]
+    """If a call has begun and its result is unknown: call again, for a service that honours keys;
+    ask the service first; or fail the record."""
+    look_up: FunctionLike
+    """With `on_doubt="look_up"`: takes what the function takes, and returns the result of the
+    effect, or None if there is none."""
+    key: FunctionLike
+    """Takes the value and returns a text, which is added to the key. Default: nothing is added."""
+    name: str
+    """Name of the step in keys. Default: the name of the function."""
+    keep: DurationLike
+    """Time for which a result is kept after it was written and its input is committed. Default:
+    1m."""
+
+
+def declared_effect(
+    recording: Recording, function: FunctionLike, options: OnceOptions
+) -> dict[str, Any]:
+    """Return a step whose calls take effect once in the form of a topology file."""
+    declared = declared_call(recording, "call_once", function, options)
+    for name in ("look_up", "key"):
+        if name in declared:
+            declared[name] = recording.reference(name, declared[name])
+    return declared
 
 
 def declared_call(

@@ -13,19 +13,21 @@ from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
 
 from eosframework.errors import TopologyError
-from eosframework.records import K, Record, V, WindowResult
+from eosframework.records import Effect, K, Record, V, WindowResult
 from eosframework.serialization.serdes import SerdeLike
 from eosframework.topology.dsl.declarations import (
     AggregateOptions,
     CallOptions,
     FunctionLike,
     Node,
+    OnceOptions,
     OnErrorLike,
     Recording,
     SchemaLike,
     StoreOptions,
     caller,
     declared_call,
+    declared_effect,
     declared_store,
     first_problem,
     policy_of,
@@ -477,6 +479,25 @@ class Stream(Joinable[K, V]):
     ) -> Stream[K, V]:
         """Call the coroutine with the value and pass the record on unchanged; see `map_async`."""
         return self._call("for_each_async", function, options)
+
+    def call_once(
+        self,
+        function: Callable[Concatenate[V, Effect, ...], Awaitable[Made | None] | Made | None] | str,
+        **options: Unpack[OnceOptions],
+    ) -> Stream[K, Made]:
+        """Replace the value with what `function(value, effect)` returns, and call it once.
+
+        For effects outside of Kafka: the intent is committed before the call and the result after
+        it. A replay uses the result; `on_doubt` decides about an intent without a result. It may
+        stand where `map_async` may.
+
+        Args:
+            function: with or without `async`; takes the value, the effect's key and attempt, and
+                the resources by name. Its result is JSON.
+            options: see `OnceOptions`; `on_doubt` is required.
+        """
+        declared = declared_effect(self.recording, function, options)
+        return self.declared("call_once", declared)
 
     def map_batch(
         self, function: Callable[[Any], Any] | str, *, schema: SchemaLike | None = None

@@ -359,6 +359,7 @@ def _describe_part(
             *_describe_joins(nodes_of(part)),
         ],
         "stores": [_describe_store(store) for store in part.stores],
+        **({} if part.effects_topic is None else {"effects_topic": part.effects_topic}),
         "sinks": [_describe_sink(n) for n in nodes_of(part) if isinstance(n, Sink)],
         "sink_topics": list(part.sink_topics),
         "dynamic_sinks": list(part.dynamic_sinks),

@@ -24,6 +24,7 @@ from eosframework.topology.spec.keyed_spec import Emit as Emit
 from eosframework.topology.spec.keyed_spec import Order as Order
 from eosframework.topology.spec.keyed_spec import Window
 from eosframework.topology.spec.loaded import KeptName
+from eosframework.topology.spec.once_spec import OnceTiming, OnDoubt
 from eosframework.topology.spec.step_spec import Columns
 from eosframework.txnid import control_topic, ownership_topic
 
@@ -96,18 +97,39 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Once:
+    """The options of a step whose calls take effect once.
+
+    Args:
+        label: the step's name in keys, with that of its stream.
+        on_doubt: what happens where it cannot be known whether a call took effect.
+        timing: of entries and further attempts.
+        look_up: asks the service for the result of an effect.
+        key: takes the value; its text is added to keys.
+    """
+
+    label: str
+    on_doubt: OnDoubt
+    timing: OnceTiming
+    look_up: Function | None = None
+    key: Function | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Calls:
-    """The options of a step that calls a coroutine.
+    """The options of a step that calls a function ahead of the transaction.
 
     Args:
         limits: of the calls.
         resources: by the name of an argument, the function that opens what calls share.
         shown: the options that were declared, for `describe`.
+        once: of a step whose calls take effect once; None: they may repeat.
     """
 
     limits: CallLimits
     resources: Mapping[str, Function] = field(default_factory=dict[str, Function])
     shown: Mapping[str, object] = field(default_factory=dict[str, object], compare=False)
+    once: Once | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -487,6 +509,8 @@ class SubTopology:
     """The step that holds records whose order matters; None: no order matters."""
     together: tuple[TableSink, ...] = ()
     """Tables that are written in the decisions of its transactions."""
+    effects_topic: str | None = None
+    """The journal of its effects outside of Kafka; None: no step has any."""
 
     @property
     def topics(self) -> list[str]:
@@ -586,9 +610,15 @@ class Graph:
         return frozenset(repartition.topic for repartition in self.repartitions)
 
     @property
+    def effects_topics(self) -> list[str]:
+        """Journals of effects outside of Kafka, sorted."""
+        return sorted(p.effects_topic for p in self.sub_topologies if p.effects_topic is not None)
+
+    @property
     def written_topics(self) -> list[str]:
         """All topics that the application writes and that are known by name, sorted."""
-        return sorted({*self.sink_topics, *self.changelog_topics, *self.repartition_topics})
+        own = {*self.changelog_topics, *self.repartition_topics, *self.effects_topics}
+        return sorted(own.union(self.sink_topics))
 
     @property
     def together(self) -> list[TableSink]:
@@ -634,5 +664,5 @@ class Graph:
         """Topics that only the application may write: a foreign record would corrupt its state."""
         retries = {source.topic for source in self.sources if source.retry_of is not None}
         names = {control_topic(self.application), ownership_topic(self.application)}
-        own = {*names, *self.changelog_topics, *retries}
+        own = {*names, *self.changelog_topics, *self.effects_topics, *retries}
         return self.repartition_topics.union(own)

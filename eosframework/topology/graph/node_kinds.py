@@ -33,6 +33,7 @@ class Operator(StrEnum):
     MAP_ASYNC = "map_async"  # value -> awaitable of a value
     FILTER_ASYNC = "filter_async"  # value -> awaitable of a bool
     FOR_EACH_ASYNC = "for_each_async"  # value -> awaitable, ignored
+    CALL_ONCE = "call_once"  # (value, Effect) -> value or awaitable of one; in JSON
     BRANCH = "branch"  # value -> index into Step.branches, or None: the record is dropped
 
 

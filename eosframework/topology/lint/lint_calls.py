@@ -15,8 +15,12 @@ from eosframework.topology.lowering.lowering import Lowered
 from eosframework.topology.lowering.parts import Part, connected_parts, in_order
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, Order, order_of
 from eosframework.topology.spec.loaded import Finding, LoadedApp, SpecPath
+from eosframework.topology.spec.once_spec import OnDoubt
 from eosframework.topology.spec.step_spec import CALLS, StepSpec
-from eosframework.topology.spec.topology_spec import TopologySpec
+from eosframework.topology.spec.topology_spec import DeadLetter, TopologySpec
+
+_ASYNC = ("map_async", "filter_async", "for_each_async")
+"""Operators that call a coroutine, whose calls may repeat."""
 
 _FOR_COROUTINES = {
     "filter": "filter_async",
@@ -27,12 +31,15 @@ _FOR_COROUTINES = {
 }
 """By operator, the one that does the same with a coroutine."""
 
+_OF_EFFECTS = ("call", "look_up")
+"""Functions of call_once that may be declared with `async def`."""
+
 _FOR_FUNCTIONS = {"filter_async": "filter", "map_async": "map_values", "for_each_async": "peek"}
 
 
 def resources_at(spec: TopologySpec, path: SpecPath) -> Iterable[str]:
     """Return the arguments that the function at a place gets by name."""
-    if path[-1] != "call" or path[-2] not in CALLS:
+    if path[-1] not in _OF_EFFECTS or path[-2] not in CALLS:
         return ()
     step = spec.streams[str(path[1])].steps[int(path[3])]
     return step.calls.resources if step.calls is not None else ()
@@ -41,9 +48,9 @@ def resources_at(spec: TopologySpec, path: SpecPath) -> Iterable[str]:
 def wrong_kind(path: SpecPath, reference: str, function: Any) -> str | None:
     """Return why a function is a coroutine function where none can be, or the reverse; or None."""
     operator = str(path[-2] if path[-2] in CALLS or path[-1] == "call" else path[-1])
-    if path[-2] == "resources":
+    if path[-2] == "resources" or (path[-2] == "call_once" and path[-1] in _OF_EFFECTS):
         return None
-    if operator in CALLS and path[-1] == "call":
+    if operator in _ASYNC and path[-1] == "call":
         if _is_coroutine(function):
             return None
         return (
@@ -53,7 +60,7 @@ def wrong_kind(path: SpecPath, reference: str, function: Any) -> str | None:
     if not _is_coroutine(function) and not _is_generator(function):
         return None
     found = _FOR_COROUTINES.get(operator)
-    use = f"use {found}" if found else f"call it in {', '.join(CALLS[:-1])} or {CALLS[-1]} before"
+    use = f"use {found}" if found else f"call it in {', '.join(_ASYNC[:-1])} or {_ASYNC[-1]} before"
     return (
         f"{reference!r} is declared with `async def`: a call returns a coroutine, which is "
         f"not its result and counts as true; expected a function that returns its result. For a "
@@ -147,3 +154,42 @@ def _goes_by_time(spec: TopologySpec, step: StepSpec) -> bool:
         has_history = source is not None and source.history is not None
         return (step.join.order or ("time" if has_history else "arrival")) == "time"
     return False
+
+
+def effect_findings(app: LoadedApp) -> Iterator[Finding]:
+    """Return the findings about the policies and names of steps whose calls take effect once."""
+    for name, stream in app.spec.streams.items():
+        labels = dict[str, int]()
+        for i, step in enumerate(stream.steps):
+            if (once := step.call_once) is None:
+                continue
+            path: SpecPath = ("streams", name, "steps", i, "call_once")
+            if (first := labels.setdefault(once.label, i)) != i:
+                yield app.finding(
+                    path,
+                    "effect-name",
+                    f"call_once({step.function}) has the name {once.label!r} in keys of effects, "
+                    f"as steps[{first}] has; give one of them another one with name:",
+                )
+            if once.on_doubt is OnDoubt.DEAD_LETTER and (found := _unlisted(stream.on_error)):
+                yield app.finding(
+                    path,
+                    "effect-doubt",
+                    f"call_once({step.function}) in {name!r} has on_doubt: dead_letter, {found}",
+                )
+
+
+def _unlisted(policy: object) -> str | None:
+    """Return why a stream cannot list doubts as dead letters; None: it can."""
+    if not isinstance(policy, DeadLetter):
+        return (
+            "and its stream has no topic for dead letters: a doubt would be lost, or end each "
+            "worker. State on_error: {dead_letter: TOPIC} at the stream"
+        )
+    if policy.retry or policy.replay:
+        option = "retry" if policy.retry else "replay"
+        return (
+            f"and on_error of its stream has {option}, which finds the doubt again each time. "
+            f"Leave {option} out: whether the effect took place is for a person to find out"
+        )
+    return None

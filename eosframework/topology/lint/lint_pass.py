@@ -20,6 +20,7 @@ from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
 from eosframework.topology.lint.lint_calls import (
     call_findings,
+    effect_findings,
     order_call_findings,
     resources_at,
     wrong_kind,
@@ -325,6 +326,7 @@ _RULES: tuple[Callable[[LoadedApp], Iterator[Finding]], ...] = (
     join_findings,
     batch_findings,
     call_findings,
+    effect_findings,
     schema_findings,
     _names,
     _duplicate_names,

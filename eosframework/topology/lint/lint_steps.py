@@ -194,6 +194,7 @@ def _message(name: str, step: StepSpec, changes: Changes) -> str:
 
 _VALUE = ("the value",)
 _RECORD = ("the whole record",)
+_EFFECT = ("the value", "the effect")
 _UPGRADE = ("the bytes of an older value", "its version")
 
 _BY_OPERATOR: dict[str, tuple[str, ...]] = {
@@ -212,6 +213,8 @@ _BY_FIELD: dict[tuple[str, str], tuple[str, ...]] = {
     ("map_batch", "call"): ("a batch",),
     ("filter_batch", "call"): ("a batch",),
     **{(operator, "call"): _VALUE for operator in CALLS},
+    ("call_once", "call"): _EFFECT,
+    ("call_once", "look_up"): _EFFECT,
     ("reduce", "add"): ("the aggregate", "a value"),
     ("aggregate", "add"): ("the aggregate", "a value"),
     ("aggregate", "initial"): (),

@@ -98,7 +98,7 @@ class StepTypes:
             before: name of the serde of the values that it gets.
         """
         match step.operator:
-            case "map_values" | "map_async":
+            case "map_values" | "map_async" | "call_once":
                 return self._made(step.function, before)
             case "flat_map_values":
                 return self._made(step.function, before, element_of)
@@ -179,7 +179,14 @@ def _value_in(annotation: Any) -> Any:
 
 
 _KEEPS_BOTH = frozenset({"filter", "peek", "filter_batch", "filter_async", "for_each_async"})
-_KEEPS_KEY = _KEEPS_BOTH | {"map_values", "flat_map_values", "join", "map_batch", "map_async"}
+_KEEPS_KEY = _KEEPS_BOTH | {
+    "map_values",
+    "flat_map_values",
+    "join",
+    "map_batch",
+    "map_async",
+    "call_once",
+}
 _KEEPS_VALUE = _KEEPS_BOTH | {"select_key", "group_by", "deduplicate"}
 
 

@@ -16,6 +16,7 @@ from eosframework.topology.graph.graph import (
     Function,
     Graph,
     Node,
+    Once,
     OnError,
     Operator,
     Policy,
@@ -53,6 +54,7 @@ from eosframework.topology.spec.keyed_spec import (
     order_of,
 )
 from eosframework.topology.spec.loaded import Kind, LoadedApp, Severity, refusal
+from eosframework.topology.spec.once_spec import OnceSpec
 from eosframework.topology.spec.step_spec import ProcessSpec, StepSpec
 from eosframework.topology.spec.topology_spec import (
     DeadLetter,
@@ -61,7 +63,7 @@ from eosframework.topology.spec.topology_spec import (
     TableSpec,
     TopologySpec,
 )
-from eosframework.txnid import changelog_topic, repartition_topic
+from eosframework.txnid import changelog_topic, effects_topic, repartition_topic
 
 
 def table_sinks(
@@ -307,14 +309,24 @@ class _Resolver:
             function=self._function(declared.function),
             on_error=self._policies[stream],
             columns=declared_columns(self._app, declared),
-            calls=self._calls(declared),
+            calls=self._calls(stream, declared),
         )
 
-    def _calls(self, declared: StepSpec) -> Calls | None:
+    def _calls(self, stream: str, declared: StepSpec) -> Calls | None:
         if (given := declared.calls) is None:
             return None
         opened = {name: self._function(opener) for name, opener in given.resources.items()}
-        return Calls(given.limits, opened, given.options)
+        once = None if declared.call_once is None else self._once(stream, declared.call_once)
+        return Calls(given.limits, opened, given.options, once)
+
+    def _once(self, stream: str, declared: OnceSpec) -> Once:
+        return Once(
+            f"{stream}.{declared.label}",
+            declared.on_doubt,
+            declared.timing,
+            None if declared.look_up is None else self._function(declared.look_up),
+            None if declared.key is None else self._function(declared.key),
+        )
 
     def _processor(
         self, stream: str, name: str, declared: ProcessSpec, facts: RecordFacts
@@ -473,8 +485,11 @@ class _Resolver:
                 topics.update((sink.topic,) if sink.topic else sink.topics)
                 if sink.topic_from is not None:
                     dynamic.append(f"{name}.to({sink.label})")
+        name = name_of_part(self._spec, part)
+        steps = (step for stream in part.streams for step in self._spec.streams[stream].steps)
+        has_effects = any(step.call_once is not None for step in steps)
         return SubTopology(
-            name_of_part(self._spec, part),
+            name,
             sources,
             tuple(sorted(topics)),
             tuple(dynamic),
@@ -484,6 +499,7 @@ class _Resolver:
                 for store in self._stores.get(name, ())
             ),
             together=tuple(self._together[n] for n in part.streams if n in self._together),
+            effects_topic=effects_topic(self._spec.application, name) if has_effects else None,
         )
 
 

@@ -26,6 +26,7 @@ from eosframework.topology.spec.keyed_spec import (
     StoredSpec,
     Ttl,
 )
+from eosframework.topology.spec.once_spec import OnceSpec
 
 KEY_COLUMN = "_key"
 """Name of the column that holds the record's key, if the schema has it."""
@@ -271,13 +272,14 @@ OPERATORS = (
     "map_async",
     "filter_async",
     "for_each_async",
+    "call_once",
 )
 """Operators that a step can name."""
 
-CALLS = ("map_async", "filter_async", "for_each_async")
-"""Operators that call a coroutine."""
+CALLS = ("map_async", "filter_async", "for_each_async", "call_once")
+"""Operators that call a function ahead of the transaction."""
 
-SIDE_EFFECTS = ("peek", "process", "for_each_async")
+SIDE_EFFECTS = ("peek", "process", "for_each_async", "call_once")
 """Operators with side effects, which may be the last step of a stream without sinks."""
 
 
@@ -485,6 +487,10 @@ class StepSpec(Declared):
     for_each_async: CallLike | None = None
     """Call the coroutine with the value and pass the record on unchanged."""
 
+    call_once: OnceSpec | None = None
+    """Replace the value with the result of a call whose effect, outside of Kafka, must not
+    repeat."""
+
     @model_validator(mode="after")
     def _one_operator(self) -> Self:
         if len(self._given()) != 1:
@@ -537,7 +543,7 @@ class StepSpec(Declared):
     @property
     def calls(self) -> CallSpec | None:
         """The declaration, if the step calls a coroutine."""
-        return self.map_async or self.filter_async or self.for_each_async
+        return self.map_async or self.filter_async or self.for_each_async or self.call_once
 
     @property
     def needs_key(self) -> bool:

@@ -270,9 +270,12 @@ class Pipeline:
         instance: str | None = None,
         settings: Sequence[str] = (),
         seconds: float = 2 * PATIENCE_SECONDS,
+        environment: Mapping[str, str] | None = None,
     ) -> WorkerProcess:
         """Let a healthy worker read the input to its end, and see it end well."""
-        worker = self.start_worker(instance=instance, settings=settings, until_caught_up=True)
+        worker = self.start_worker(
+            instance=instance, settings=settings, until_caught_up=True, environment=environment
+        )
         code = worker.wait(seconds)
         assert code == 0, f"exit code {code}:\n{worker.log[-4000:]}"
         return worker

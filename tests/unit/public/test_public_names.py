@@ -14,6 +14,7 @@ from tests.house import PRODUCT, REPOSITORY
 PUBLIC = {
     "eosframework": {
         "Context",
+        "Effect",
         "EosError",
         "GlobalTable",
         "InstanceFenced",

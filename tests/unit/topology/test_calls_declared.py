@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eosframework import Topology
+from eosframework import Topology, dead_letter
 from eosframework.errors import TopologyError
 from eosframework.topology.dsl.streams import Stream
 from eosframework.topology.graph.description import describe
@@ -179,4 +179,130 @@ def test_impossible_options_are_refused_where_they_are_given(
     stream: Any = Topology("shop").stream("sold", key=str, value="json")
     with pytest.raises(TopologyError, match=r"test_calls_declared\.py:\d+") as refused:
         stream.map_async(known, **options)
+    assert wanted in str(refused.value)
+
+
+def effect_findings(build: Build, *, dead: Any = None) -> list[str]:
+    app = Topology("shop")
+    stream = app.stream("sold", key=str, value="json")
+    build(stream if dead is None else stream.on_error(dead))
+    return [f"{found.rule}: {found.message}" for found in lint(app.loaded())]
+
+
+def charge(value: Any, effect: Any) -> Any:
+    return value
+
+
+async def charge_later(value: Any, effect: Any, client: Any) -> Any:
+    return value
+
+
+EFFECT_YAML = f"""\
+application: shop
+sources:
+  sold: {{topic: sold, key: string, value: json}}
+streams:
+  paid:
+    from: sold
+    steps:
+      - call_once:
+          call: "{HERE}:charge_later"
+          on_doubt: look_up
+          look_up: "{HERE}:charge_later"
+          key: "{HERE}:plain"
+          keep: 1h
+          retry: 1s
+          resources: {{client: "{HERE}:client"}}
+    to: paid
+"""
+
+
+def test_an_effect_is_declared_and_described() -> None:
+    graph = resolve(read_yaml(EFFECT_YAML, "shop.yaml"))
+    [part] = describe(graph)["sub_topologies"]
+    assert part["steps"][0]["calls"] == {
+        "concurrency": 64,
+        "order": "input",
+        "timeout": "30s",
+        "retry": ["1s"],
+        "on_doubt": "look_up",
+        "look_up": f"{HERE}:charge_later",
+        "key": f"{HERE}:plain",
+        "name": "charge_later",
+        "keep": "1h",
+        "resources": {"client": f"{HERE}:client"},
+    }
+    assert part["effects_topic"] == "shop-paid-effects"
+    assert graph.effects_topics == ["shop-paid-effects"]
+    assert "shop-paid-effects" in graph.internal_topics
+
+
+@pytest.mark.parametrize(
+    ("build", "dead", "wanted"),
+    [
+        (
+            lambda s: s.call_once(charge, on_doubt="dead_letter").to("b"),
+            None,
+            "its stream has no topic for dead letters",
+        ),
+        (
+            lambda s: s.call_once(charge, on_doubt="dead_letter").to("b"),
+            dead_letter("dead", retry="1s"),
+            "finds the doubt again each time",
+        ),
+        (
+            lambda s: s.call_once(charge, on_doubt="dead_letter").to("b"),
+            dead_letter("dead", replay=True),
+            "finds the doubt again each time",
+        ),
+        (
+            lambda s: s.call_once(charge, on_doubt="retry").call_once(charge, on_doubt="retry"),
+            None,
+            "as steps[0] has; give one of them another one with name:",
+        ),
+        (
+            lambda s: s.call_once(plain, on_doubt="retry").to("b"),
+            None,
+            "is called with 2 arguments (the value, the effect)",
+        ),
+        (
+            lambda s: s.call_once(charge_later, on_doubt="retry").to("b"),
+            None,
+            "missing a required argument: 'client'",
+        ),
+        (
+            lambda s: s.call_once(charge, on_doubt="retry", key=known).to("b"),
+            None,
+            "is declared with `async def`",
+        ),
+        (
+            lambda s: s.group_by(lambda r: r.key).count().call_once(charge, on_doubt="retry"),
+            None,
+            "it comes after count in",
+        ),
+    ],
+)
+def test_an_effect_that_cannot_be_kept_is_refused(build: Build, dead: Any, wanted: str) -> None:
+    found = effect_findings(build, dead=dead)
+    assert [one for one in found if wanted in one], found
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, "on_doubt"),
+        ({"on_doubt": "hope"}, "'retry', 'look_up' or 'dead_letter'"),
+        ({"on_doubt": "look_up"}, "on_doubt: look_up has no function"),
+        ({"on_doubt": "retry", "look_up": charge}, "is used with on_doubt: look_up only"),
+        ({"on_doubt": "dead_letter", "retry": "1s"}, "may have taken effect"),
+        ({"on_doubt": "retry", "name": "A b"}, "step name 'A b' contains"),
+        ({"on_doubt": "retry", "rate": 0}, "0 is no rate"),
+    ],
+)
+def test_a_policy_without_its_function_is_refused_where_it_is_given(
+    options: dict[str, Any], wanted: str
+) -> None:
+    stream: Any = Topology("shop").stream("sold", key=str, value="json")
+    with pytest.raises(TopologyError, match=r"test_calls_declared\.py:\d+") as refused:
+        stream.call_once(charge, **options)
     assert wanted in str(refused.value)

@@ -103,7 +103,7 @@ def test_k2_finds_the_entries_of_others_whatever_the_sub_topology_was_called(
 def taken(process: Ownership, id_: str, fence: Callable[[list[str]], object] = len) -> None:
     """Take the task over, as an init of the id between the two would."""
     process.prepare([id_])
-    process.claim(BY_TASK, lambda _: id_)
+    process.claim(BY_TASK, lambda _: [id_])
     process.take([TASK], [id_], fence)
 
 
@@ -135,7 +135,7 @@ def test_entries_of_the_own_id_are_removed_if_they_were_read_before_its_init(
     a = recorded(log)
     a.prepare([MINE.transactional_id])
     add_entries(log, [namesake])
-    a.claim(BY_TASK, lambda _: MINE.transactional_id)
+    a.claim(BY_TASK, lambda _: [MINE.transactional_id])
     a.take([TASK], [MINE.transactional_id], lambda ids: pytest.fail(f"inited {ids}"))
     assert crashed.key not in log.read()
     assert namesake.key in log.read()
@@ -165,7 +165,7 @@ def test_a_fence_is_explained_by_a_removed_entry_or_a_new_one_and_by_each_entry_
     assert not a.has_successor([TASK]), "another process under the same id is a rival"
     b = recorded(log, "b")
     b.prepare([THEIRS.transactional_id])
-    b.claim(BY_TASK, lambda _: THEIRS.transactional_id)
+    b.claim(BY_TASK, lambda _: [THEIRS.transactional_id])
     assert a.has_successor([TASK])
     assert not a.has_successor([TASK])
     b.take([TASK], [THEIRS.transactional_id], len)
@@ -194,10 +194,31 @@ def test_an_entry_without_an_answer_is_removed_by_the_next_takeover(log: MemoryO
 
     deaf = recorded(Unheard(), "deaf")
     with pytest.raises(Retriable, match="no answer"):
-        deaf.claim(BY_TASK, lambda _: MINE.transactional_id)
+        deaf.claim(BY_TASK, lambda _: [MINE.transactional_id])
     assert len(log.read()) == 1
     taken(recorded(log), MINE.transactional_id, lambda ids: pytest.fail(f"inited {ids}"))
     assert len(log.read()) == 1
+
+
+def test_each_id_that_writes_for_a_task_has_an_entry_and_none_is_a_successor(
+    log: MemoryOwnership,
+) -> None:
+    """A journal of effects is written under an id of its own."""
+    own = [MINE.transactional_id, f"{MINE.transactional_id}:effects"]
+    a, inited = recorded(log), list[list[str]]()
+    a.prepare(own)
+    a.claim(BY_TASK, lambda _: own)
+    a.take([TASK], own, inited.append)
+    assert (listed(log), inited) == (set(own), [])
+    a.renew([TASK])
+    assert len(log.read()) == len(own)
+    assert not a.has_successor([TASK])
+    taken(recorded(log, "b"), THEIRS.transactional_id, inited.append)
+    assert inited == [own]
+    assert listed(log) == {THEIRS.transactional_id}
+    assert a.has_successor([TASK])
+    a.release([TASK])
+    assert listed(log) == {THEIRS.transactional_id}
 
 
 def test_without_transactions_nothing_is_claimed() -> None:
