@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from eosframework.application.composition.ids import known_leases
 from eosframework.config import Settings
+from eosframework.engine.operators.watermarks import WATERMARK_KEY
 from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.engine.task.transaction_receipts import transaction_of
 from eosframework.errors import ConfigurationError
@@ -147,6 +148,14 @@ def _receipt_in(message: Message) -> Receipt | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """The records before an input in an internal topic."""
+
+    places: Sequence[RecordPlace]
+    begins_with_watermark: bool = False
+
+
 @dataclass(slots=True)
 class _Search:
     """The part of the answer that needs the topology."""
@@ -169,7 +178,8 @@ class _Search:
             self.found,
             task=f"{part.name}[{number}]",
             steps=steps_to(part, source, topic, self.message.headers() or ()),
-            chain=self._chain(),
+            chain=(chain := self._chain()).places,
+            is_watermark=chain.begins_with_watermark,
             key=decoded(self.message.key(), key_serde),
             value=decoded(self.message.value(), value_serde),
         )
@@ -213,23 +223,26 @@ class _Search:
             )
         return part, number
 
-    def _chain(self) -> Sequence[RecordPlace]:
+    def _chain(self) -> _Chain:
         """Return the records from which an input in an internal topic came."""
         places: list[RecordPlace] = []
         at = self.found.input
         while at is not None and len(places) < _MOST_LINKS:
             if at.partition.topic not in self.graph.repartition_topics:
                 break
-            bounds = ClusterAdmin(self.settings.kafka).log_bounds([at.partition])
-            if not bounds[at.partition][0] <= at.offset < bounds[at.partition][1]:
+            first, end = ClusterAdmin(self.settings.kafka).log_bounds([at.partition])[at.partition]
+            if not first <= at.offset < end:
                 self.missing.append(f"{at} was removed from the internal topic")
                 break
-            receipt = _receipt_in(_record_at(self.settings, at))
+            message = _record_at(self.settings, at)
+            if message.key() == WATERMARK_KEY:
+                return _Chain(places, begins_with_watermark=not places)
+            receipt = _receipt_in(message)
             if receipt is None:
                 break
             at = RecordPlace(TopicPartition(receipt.topic, receipt.partition), receipt.offset)
             places.append(at)
-        return places
+        return _Chain(places)
 
     def _scene(self, found: Explanation, part: SubTopology, number: int) -> Scene:
         """Return the scene of the record.

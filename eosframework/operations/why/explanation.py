@@ -103,6 +103,7 @@ class Explanation:
         receipt: names its input record; None: it has none.
         of_transaction: receipt of a result that comes from no single record.
         input: the input record; None: not recorded.
+        is_watermark: the input is the stream time of an upstream task, which closed a window.
         chain: for an input in an internal topic, the input that wrote that, and so on.
         task: `SUB-TOPOLOGY[PARTITION]`; None: not recorded.
         steps: from the source to the output.
@@ -118,6 +119,7 @@ class Explanation:
     receipt: Receipt | None = None
     of_transaction: TransactionReceipt | None = None
     input: RecordPlace | None = None
+    is_watermark: bool = False
     chain: Sequence[RecordPlace] = ()
     task: str | None = None
     steps: Sequence[PassedStep] = ()
@@ -141,6 +143,7 @@ class Explanation:
             "timestamp": self.timestamp,
             "receipt": None if self.receipt is None else str(self.receipt),
             "input": None if self.input is None else str(self.input),
+            "is_watermark": self.is_watermark,
             "chain": [str(place) for place in self.chain],
             "task": self.task,
             "transaction": {
@@ -175,6 +178,7 @@ def _lines(found: Explanation) -> Iterator[str]:
     yield f"  value        {_json(found.value)}"
     if found.input is not None:
         via = "".join(f", which came from {place}" for place in found.chain)
+        via += " (a watermark: the stream time of an upstream task)" * found.is_watermark
         yield f"  input        {found.input}{via}"
     elif found.of_transaction is not None:
         yield "  input        no single record: a result of many, at a commit or by a clock"

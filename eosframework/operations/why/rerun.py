@@ -107,7 +107,7 @@ class _Outputs:
 
 @dataclass(slots=True)
 class Reads:
-    """What a record read of one store.
+    """The reads of one store by a record.
 
     Args:
         found: the entries that were found.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from eosframework.config import KafkaSettings
+from eosframework.engine.operators.watermarks import WATERMARK_KEY
 from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
 from eosframework.engine.task.transaction_receipts import TransactionReceipt
 from eosframework.errors import raised_by_functions
@@ -349,9 +350,17 @@ class _Inputs:
             for place, time_ms in provenance.of(row.place)
             if row.entry.window is None or row.entry.window[0] <= time_ms <= row.entry.window[1]
         }
-        if len(last) == 1:
-            found[_place(*last[0])] = None
+        if len(last) == 1 and last[0][1].key() != WATERMARK_KEY:
+            found[self._origin(*last[0])] = None
         return list(found)
+
+    def _origin(self, partition: TopicPartition, message: Message) -> RecordPlace:
+        """Return the place of an input; of one in an internal topic, of the record it came from."""
+        if partition.topic in self._scene.code.graph.repartition_topics:
+            for name, value in message.headers() or ():
+                if name == HEADER_RECEIPT and (own := Receipt.parse(value)) is not None:
+                    return RecordPlace(TopicPartition(own.topic, own.partition), own.offset)
+        return _place(partition, message)
 
     def _provenance(self, met: Sequence[_MetRow], last: Records) -> Provenance:
         """Run the records since the oldest of these entries was absent, and note what they write.
@@ -389,7 +398,7 @@ class _Inputs:
                 break
             time_ms = code.compiled.sources[partition.topic].time_of(message)
             outputs = task.run([(partition, message)])
-            provenance.wrote(place, time_ms, task.written(outputs))
+            provenance.wrote(self._origin(partition, message), time_ms, task.written(outputs))
         return provenance
 
 

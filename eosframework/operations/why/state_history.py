@@ -76,7 +76,7 @@ class Changelog:
         """Return the offset before which the transactions before `number` wrote (SH3).
 
         Raises:
-            HistoryMissing: it cannot be told.
+            HistoryMissing: the logs do not determine it.
         """
         after = 0
         unknown: list[Segment] = []
@@ -195,7 +195,7 @@ class StateHistory:
         """Return the content of each store as a transaction met it.
 
         Raises:
-            HistoryMissing: it cannot be told.
+            HistoryMissing: the logs do not determine it.
         """
         return {
             name: self._content(changelog, changelog.boundary(number))

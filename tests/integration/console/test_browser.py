@@ -29,6 +29,7 @@ PAGES = (
     "dead-letters",
     "backfills",
     "positions",
+    "why",
 )
 
 SCREENSHOTS = "EOS_TEST_SCREENSHOTS"
