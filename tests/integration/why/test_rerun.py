@@ -74,7 +74,13 @@ def lack_the_last_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StateHistory, "_content", content)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind == "windows" else pytest.param(kind, marks=pytest.mark.exhaustive)
+        for kind in KINDS
+    ],
+)
 def test_the_state_of_the_changelogs_gives_the_record_in_the_log(build: Build, kind: str) -> None:
     application = build(kind, 1)
     same, wrong = same_and_other(application, 1)
