@@ -93,7 +93,7 @@ def why(
             typer.echo(as_test_(cause.found, scene, application), nl=False)
     else:
         print_report(cause.found.as_data(), as_text(cause.found), as_json=as_json)
-    return 0 if rerun is None or rerun.is_same else 1
+    return 1 if rerun is not None and rerun.is_same is False else 0
 
 
 def _required(scene: Scene | None, missing: Sequence[str]) -> Scene:

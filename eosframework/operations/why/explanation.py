@@ -76,14 +76,15 @@ class Rerun:
     """The result of running the functions again.
 
     Args:
-        is_same: one of the outputs is the record that was asked for, with key, value and time.
+        is_same: one of the outputs is the record that was asked for, with key, value and time;
+            None: the wall clock may have caused it, which does not happen again.
         outputs: of the record, in order, without changelog records.
         met: the entries that the record met.
         inputs: the records in the windows, joins and tables that it met, the first `LISTED`.
         input_count: how many there are; None: they could not be found.
     """
 
-    is_same: bool
+    is_same: bool | None
     outputs: Sequence[GivenOutput]
     met: Sequence[MetEntry] = ()
     inputs: Sequence[RecordPlace] = ()
@@ -213,6 +214,9 @@ def _rerun_lines(rerun: Rerun) -> Iterator[str]:
         yield f"  {'inputs':<12} {rerun.input_count:,}: {shown}{f' and {more:,} more' * (more > 0)}"
     if rerun.is_same:
         yield "  run again    gives this record, byte for byte"
+        return
+    if rerun.is_same is None:
+        yield "  run again    not possible: the wall clock closed a window, which is not recorded"
         return
     yield "  run again    does NOT give this record; it gives"
     for output in rerun.outputs:

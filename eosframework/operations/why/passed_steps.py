@@ -36,7 +36,7 @@ def steps_to(
         headers: of the output.
     """
     failed = next((value for name, value in headers if name == HEADER_STEP), None)
-    name = None if failed is None else failed.decode(errors="replace")
+    name = None if failed is None else _node_named(part, failed.decode(errors="replace"))
     found: dict[int, AnyNode] = {}
     for node in part.sources:
         if source in (None, node.topic):
@@ -46,6 +46,12 @@ def steps_to(
         PassedStep(n.name, codes_of(n), tuple(store.name for store in stores_of(n)))
         for n in found.values()
     ]
+
+
+def _node_named(part: SubTopology, step: str) -> str:
+    """Return the node of a failed step, whose name may begin with that of the node."""
+    names = [node.name for node in nodes_of(part) if step.startswith(node.name)]
+    return max(names, key=len, default=step)
 
 
 def serdes_of(part: SubTopology, topic: str) -> tuple[Serde, Serde]:

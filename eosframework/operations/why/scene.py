@@ -95,6 +95,9 @@ class Scene:
         is_same = any(_is_same(output, record) for output in given)
         assert self.noted is not None, "the record was run"
         rows = [row for row in _rows(self.code, self.noted) if row.place[0] in self.passed]
+        is_by_clock = not is_same and self.receipt is None and self._may_close_by_clock
+        if is_by_clock:
+            rows = list(self._rows_of_key())
         absent = [e for e in _absent(self.code, self.noted) if e.store in self.passed]
         inputs = None
         if self.search is not None:
@@ -103,12 +106,27 @@ class Scene:
                 inputs = self.search.inputs(rows, record, self.records)
             self.doubts += self.search.missing
         return Rerun(
-            is_same=is_same,
+            is_same=None if is_by_clock else is_same,
             outputs=given,
             met=[row.entry for row in rows] + absent,
             inputs=() if inputs is None else inputs[:LISTED],
             input_count=None if inputs is None else len(inputs),
         )
+
+    @property
+    def _may_close_by_clock(self) -> bool:
+        """True if the wall clock may have closed a window of the steps."""
+        traced = traced_stores(self.code.part)
+        return any(traced.get(name, False) for name in self.passed)
+
+    def _rows_of_key(self) -> Iterator[_MetRow]:
+        """Yield the windows of the output's key, as its transaction met them."""
+        wanted = self.output.key() or b""
+        for store in self.code.part.stores:
+            if store.name in self.passed:
+                for key, data in self.stores.store(store.name).scan():
+                    if wanted in key:
+                        yield from _decoded(self.code, store, key, data)
 
     def _candidates(self, outputs: Sequence[Output]) -> Sequence[Output]:
         """Return the outputs of the record in question."""

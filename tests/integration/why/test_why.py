@@ -13,10 +13,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+import eosframework
 from eosframework.kafka.inspect.written_record import RecordPlace
 from tests.conftest import KafkaService
 from tests.support.applications.receipted import Receipted
 from tests.support.processes.programs import REPOSITORY, framework_command
+from tests.support.processes.waiting import wait_until
 from tests.support.servers.kafka_admin import NewTopic
 from tests.support.servers.topics import create_topics
 
@@ -264,3 +266,46 @@ def test_an_output_of_another_topology_is_older_than_the_present_one(make: Make)
     done = subprocess.run(command, text=True, capture_output=True, check=False, timeout=120)
     assert done.returncode == 2
     assert "older than the present topology" in done.stderr
+
+
+CLOCK = """\
+from eosframework import Topology, tumbling
+
+app = Topology("NAME")
+windows = app.stream("NAME.in", key=str, value="json").group_by_key().window(
+    tumbling("100ms"), close_when_idle="1s"
+)
+windows.count(store="visits", emit="close").to("NAME.visits")
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_window_that_the_clock_closed_lists_its_inputs(
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    name = unique_name("why")
+    text = CLOCK.replace("NAME", name)
+    application = Receipted(kafka.bootstrap_servers, tmp_path, text, [f"{name}.in"])
+    application.feed(orders(name, 0, 15))
+    with eosframework.start(str(application.file), overrides=application.assignments) as worker:
+        wait_until(lambda: len(application.places(f"{name}.visits")) == 4, "all windows closed")
+        worker.stop()
+    found = data(application, application.places(f"{name}.visits")[-1])
+    assert found["input"] is None
+    assert found["transaction"]["number"]
+    assert found["rerun"]["is_same"] is None
+    [entry] = [e for e in found["rerun"]["state"] if e["window"]]
+    value = found["value"]
+    assert (entry["value"], entry["window"]) == (value["value"], [value["start"], value["end"]])
+    assert found["rerun"]["input_count"] == value["value"]
+
+
+@pytest.mark.exhaustive
+def test_a_dead_letter_names_the_step_that_failed(make: Make) -> None:
+    application = make()
+    name = application.graph.application
+    application.feed([(f"{name}.in", b"a", b"no JSON", BEGIN + 1000)])
+    application.run()
+    found = data(application, application.places(f"{name}.dead")[0])
+    assert found["input"] == f"{name}.in[0]@30"
+    assert [step["name"] for step in found["steps"]] == [f"{name}.in"]
