@@ -77,7 +77,8 @@ class Rerun:
 
     Args:
         is_same: one of the outputs is the record that was asked for, with key, value and time;
-            None: the wall clock may have caused it, which does not happen again.
+            None: that cannot be judged.
+        unproved: the reason why it cannot be judged; empty: it can.
         outputs: of the record, in order, without changelog records.
         met: the entries that the record met.
         inputs: the records in the windows, joins and tables that it met, the first `LISTED`.
@@ -86,6 +87,7 @@ class Rerun:
 
     is_same: bool | None
     outputs: Sequence[GivenOutput]
+    unproved: str = ""
     met: Sequence[MetEntry] = ()
     inputs: Sequence[RecordPlace] = ()
     input_count: int | None = None
@@ -216,7 +218,7 @@ def _rerun_lines(rerun: Rerun) -> Iterator[str]:
         yield "  run again    gives this record, byte for byte"
         return
     if rerun.is_same is None:
-        yield "  run again    not possible: the wall clock closed a window, which is not recorded"
+        yield f"  run again    proves nothing: {rerun.unproved}"
         return
     yield "  run again    does NOT give this record; it gives"
     for output in rerun.outputs:
@@ -229,6 +231,7 @@ def _rerun_lines(rerun: Rerun) -> Iterator[str]:
 def _rerun_data(rerun: Rerun) -> Mapping[str, Any]:
     return {
         "is_same": rerun.is_same,
+        "unproved": rerun.unproved,
         "outputs": [
             {
                 "topic": output.topic,

@@ -96,17 +96,23 @@ class Scene:
         assert self.noted is not None, "the record was run"
         rows = [row for row in _rows(self.code, self.noted) if row.place[0] in self.passed]
         is_by_clock = not is_same and self.receipt is None and self._may_close_by_clock
+        unproved = ""
         if is_by_clock:
+            unproved = "the wall clock closed a window, which is not recorded"
             rows = list(self._rows_of_key())
         absent = [e for e in _absent(self.code, self.noted) if e.store in self.passed]
         inputs = None
         if self.search is not None:
-            self.doubts += self.search.doubts(self.noted)
+            doubts = self.search.doubts(self.noted)
+            self.doubts += doubts
+            if doubts and not is_same:
+                unproved = "the state that it met is not known exactly"
             if any(name in self.passed for name in traced_stores(self.code.part)):
                 inputs = self.search.inputs(rows, record, self.records)
             self.doubts += self.search.missing
         return Rerun(
-            is_same=None if is_by_clock else is_same,
+            is_same=None if unproved else is_same,
+            unproved=unproved,
             outputs=given,
             met=[row.entry for row in rows] + absent,
             inputs=() if inputs is None else inputs[:LISTED],

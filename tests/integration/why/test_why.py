@@ -20,7 +20,7 @@ from tests.support.applications.receipted import Receipted
 from tests.support.processes.programs import REPOSITORY, framework_command
 from tests.support.processes.waiting import wait_until
 from tests.support.servers.kafka_admin import NewTopic
-from tests.support.servers.topics import create_topics
+from tests.support.servers.topics import configure, create_topics
 
 MODULE = '''\
 """An application with a sum of each key, and a count in windows."""
@@ -309,3 +309,26 @@ def test_a_dead_letter_names_the_step_that_failed(make: Make) -> None:
     found = data(application, application.places(f"{name}.dead")[0])
     assert found["input"] == f"{name}.in[0]@30"
     assert [step["name"] for step in found["steps"]] == [f"{name}.in"]
+
+
+@pytest.mark.exhaustive
+def test_a_compacted_changelog_is_used_where_it_is_exact(make: Make) -> None:
+    application = make()
+    name = application.graph.application
+    admin = AdminClient({"bootstrap.servers": application.bootstrap_servers})
+    changelog = f"{name}-totals-changelog"
+    configure(admin, changelog, {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"})
+    for first in (30, 40):
+        application.feed(orders(name, first, first + 10))
+        application.run()
+    first_place = application.places(changelog)[0]
+    wait_until(lambda: application.places(changelog)[0] > first_place, "the changelog is compacted")
+    configure(admin, changelog, {"segment.ms": "3600000", "min.compaction.lag.ms": "3600000"})
+    application.feed(orders(name, 50, 60))
+    application.run()
+    places = application.places(f"{name}.totals")
+    early, late = data(application, places[5]), data(application, places[-1])
+    assert early["rerun"] is None
+    assert "compaction" in early["missing"][0]
+    assert late["rerun"]["is_same"]
+    assert late["missing"] == []
