@@ -317,13 +317,14 @@ def test_a_compacted_changelog_is_used_where_it_is_exact(make: Make) -> None:
     name = application.graph.application
     admin = AdminClient({"bootstrap.servers": application.bootstrap_servers})
     changelog = f"{name}-totals-changelog"
-    configure(admin, changelog, {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"})
+    first_place = application.places(changelog)[0]
+    quick = {"segment.ms": "100", "max.compaction.lag.ms": "1", "min.cleanable.dirty.ratio": "0.01"}
+    configure(admin, changelog, quick)
     for first in (30, 40):
         application.feed(orders(name, first, first + 10))
         application.run()
-    first_place = application.places(changelog)[0]
     wait_until(lambda: application.places(changelog)[0] > first_place, "the changelog is compacted")
-    configure(admin, changelog, {"segment.ms": "3600000", "min.compaction.lag.ms": "3600000"})
+    configure(admin, changelog, {"segment.ms": "3600000", "max.compaction.lag.ms": "3600000"})
     application.feed(orders(name, 50, 60))
     application.run()
     places = application.places(f"{name}.totals")
