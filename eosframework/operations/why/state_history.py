@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from eosframework.config import KafkaSettings
 from eosframework.engine.task.transaction_receipts import TransactionReceipt, transaction_of
@@ -78,6 +79,13 @@ class Changelog:
         Raises:
             HistoryMissing: the logs do not determine it.
         """
+        numbers = [receipt.number for receipt in self.known()]
+        if any(later <= earlier for earlier, later in pairwise(numbers)):
+            raise HistoryMissing(
+                f"the transactions in changelog {self.partition} were numbered anew at some point, "
+                f"so transaction {number} is ambiguous: the committed positions of the "
+                f"application were removed or expired"
+            )
         after = 0
         unknown: list[Segment] = []
         for segment in self.segments:

@@ -64,6 +64,11 @@ def test_transactions_of_unknown_numbers_in_between_are_not_guessed(
         changelog(*numbers).boundary(asked)
 
 
+def test_transactions_that_were_numbered_anew_are_ambiguous() -> None:
+    with pytest.raises(HistoryMissing, match="numbered anew"):
+        changelog(1, 2, 3, 1, 2).boundary(2)
+
+
 def doubts(
     last: dict[bytes, int],
     later: set[bytes],
