@@ -45,6 +45,7 @@ COMMANDS = {
     "txn": "txn",
     "doctor": "doctor",
     "audit": "audit",
+    "why": "why",
     "backfill": "backfill",
     "relay-outbox": "relay_outbox",
     "topics": "topics",

@@ -232,7 +232,9 @@ class WorkerSettings(Section):
 
     receipts: bool = False
     """Add a header, __eos.receipt, to every output and dead letter. It identifies the input record,
-    so that `eosframework audit` needs no functions. Consumers see the header."""
+    so that `eosframework audit` needs no functions. Results of many records and changelog records
+    name their transaction (__eos.transaction), so that `eosframework why` finds the state that an
+    output met. Consumers see the header."""
 
     batch_records: int = Field(default=2000, gt=0)
     """Most records taken from the consumer at once."""

@@ -82,9 +82,11 @@ def encoded_key(store: Store, key: Any) -> bytes:
         ConfigurationError: the serde cannot encode the key.
     """
     try:
-        encoded = _encoded(store.key, key)
-        if isinstance(encoded, bytes):
-            return encoded
+        encode = key_encoder(store.key)
+        if encode is not None:
+            return encode(key)
+        if isinstance(key, bytes):
+            return key
         reason = f"expected bytes, got {type(key).__name__}"
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
         reason = str(error)

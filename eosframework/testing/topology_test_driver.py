@@ -30,12 +30,13 @@ from eosframework.engine.restoration.global_tables import GlobalTables
 from eosframework.engine.restoration.local_state import LocalState
 from eosframework.engine.restoration.restoration import Restoration
 from eosframework.engine.stores.state_ports import StoreIdentity, TaskStores
+from eosframework.engine.task.offsets import Progress
 from eosframework.engine.task.task import Task
 from eosframework.engine.worker.worker import Worker
 from eosframework.engine.worker.worker_plan import Plan, WorkerOptions, downstream_of
 from eosframework.errors import ConfigurationError
 from eosframework.postgres.tables.table_ports import Claim, Deletion, RowMaker, TableRows
-from eosframework.records import Headers, Record, TopicPartition, WindowResult
+from eosframework.records import Headers, Position, Record, TopicPartition, WindowResult
 from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import Serde
 from eosframework.state.memory import MemoryState, MemoryTaskStores
@@ -358,6 +359,46 @@ class TopologyTestDriver:
             if messages := log.read(0, log.end):
                 maker.add(messages, batch)
             yield from (rows for rows in batch.tables if rows.table.table == table)
+
+    def restore(
+        self,
+        sub_topology: str,
+        entries: Mapping[str, Mapping[bytes, bytes]],
+        *,
+        partition: int = 0,
+        stream_time: int = 0,
+    ) -> None:
+        """Begin with a state, as a worker that takes a task over; before the first record.
+
+        `eosframework why --as-test` prints a test that calls it.
+
+        Args:
+            sub_topology: of the task, as `describe` prints it.
+            entries: by store, the entries as they are in its changelog.
+            partition: of the task.
+            stream_time: of the task, in milliseconds since the epoch.
+
+        Raises:
+            ConfigurationError: there is no such sub-topology or store.
+        """
+        parts = {part.name: part for part in self.graph.sub_topologies}
+        if sub_topology not in parts:
+            raise ConfigurationError(
+                f"there is no sub-topology {sub_topology!r}; there are {', '.join(sorted(parts))}"
+            )
+        part = parts[sub_topology]
+        for name, content in entries.items():
+            changelog = self._store(name).changelog
+            for key, value in content.items():
+                where = (partition, None, None, stream_time, None)
+                self.kafka.append((changelog, value, key, *where))
+        progress = str(Progress(1, stream_time))
+        for topic in part.topics:
+            place = TopicPartition(topic, partition)
+            if place in self.kafka.logs:
+                end = self.kafka.logs[place].end
+                self.kafka.positions[place] = Position(*place, end, progress)
+        self.restart(keep_stores=False)
 
     def restart(self, *, keep_stores: bool = True) -> None:
         """End the worker as a crash would, and start another one.

@@ -109,6 +109,11 @@ class TaskOffsets:
         return self._progress.transaction + 1
 
     @property
+    def stream_time(self) -> int:
+        """Stream time at the beginning of the open transaction, or of the next one."""
+        return self._progress.stream_time
+
+    @property
     def last_reached(self) -> Reached:
         """The last committed transaction, with the positions after it."""
         positions = {str(partition): offset for partition, offset in self.committed.items()}

@@ -25,8 +25,9 @@ from eosframework.engine.operators.windows import Alarms, WindowOperator
 from eosframework.engine.stores.state_ports import Reached, TaskStores
 from eosframework.engine.task.late_results import EmittedResult, LateResults
 from eosframework.engine.task.task_windows import TaskWindows, timed_nodes
+from eosframework.engine.task.transaction_receipts import TransactionReceipt
 from eosframework.errors import RunError
-from eosframework.records import EARLIEST_OUTPUT_MS, TopicPartition
+from eosframework.records import EARLIEST_OUTPUT_MS, Headers, TopicPartition
 from eosframework.topology.graph.graph import Aggregate, Keyed, Processor, Reorder
 from eosframework.topology.graph.timed_topics import time_store_of
 from eosframework.transactions import failpoints
@@ -195,24 +196,28 @@ class OpenState:
             if entry is not None
         ]
 
-    def changelog(self, stream_time: int) -> list[Output]:
+    def changelog(
+        self, stream_time: int, transaction: TransactionReceipt | None = None
+    ) -> list[Output]:
         """Return the changelog records of this transaction's changes (OS2).
 
         Args:
             stream_time: timestamp of the records, in milliseconds.
+            transaction: receipt in the last record of each store; None: they have none.
         """
         for session in self._expiring:
             session.remove_expired(min([stream_time, *(one.first for one in self._reordering)]))
         if self.times is not None:
             self.times.write()
         self._committing = stream_time
+        headers = None if transaction is None else [transaction.header]
         outputs: list[Output] = []
         self._sent.clear()
         self._delivered = {}
         for name, session in self._sessions.items():
             if session.has_changes:
                 self._sent[name] = changes = list(session.changes())
-                outputs += self._records(name, changes, stream_time)
+                outputs += self._records(name, changes, stream_time, headers)
         return outputs
 
     @property
@@ -283,7 +288,11 @@ class OpenState:
             self.stores.write({}, {}, stream_time)
 
     def _records(
-        self, name: str, changes: Sequence[tuple[bytes, bytes | None]], stream_time: int
+        self,
+        name: str,
+        changes: Sequence[tuple[bytes, bytes | None]],
+        stream_time: int,
+        headers: Headers | None,
     ) -> Iterator[Output]:
         topic, partition = self.changelogs[name]
         time_ms = max(stream_time, EARLIEST_OUTPUT_MS)
@@ -297,4 +306,4 @@ class OpenState:
             if error is None:
                 delivered[name] = message.offset() + 1
 
-        yield topic, data, key, partition, report, None, time_ms, None
+        yield topic, data, key, partition, report, None, time_ms, headers

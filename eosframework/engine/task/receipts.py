@@ -24,6 +24,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from eosframework.engine.task.transaction_receipts import (
+    HEADER_TRANSACTION,
+    TransactionReceipt,
+)
 from eosframework.records import Position, TopicPartition
 from eosframework.transactions.ports import Message, Output, is_row
 
@@ -31,6 +35,7 @@ HEADER_RECEIPT = "__eos.receipt"
 
 _VERSION = "1"
 _SERIES = "r1"
+_HEADERS = (HEADER_RECEIPT, HEADER_TRANSACTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +184,17 @@ class ReceiptedOutputs(list[Output]):
                 self[place] = with_receipt(self[place], receipt)
         self._number, self._last = number + count, offset
 
-    def strip(self) -> None:
-        """Remove the receipts of inputs from outputs that no record causes.
+    def attribute(self, transaction: TransactionReceipt) -> None:
+        """Add the receipt of the transaction to outputs that no single record causes.
 
-        A record that a step held until the clock moved stream time has one in its headers.
+        A record that a step held until the clock moved stream time has the receipt of its input,
+        which is removed.
         """
-        self[:] = map(without_receipt, self)
+        self[:] = [with_transaction(output, transaction) for output in self]
+
+    def named(self, partition: TopicPartition) -> TopicPartition:
+        """Return a source partition as receipts name it."""
+        return TopicPartition(self._origins.get(partition.topic, partition.topic), partition[1])
 
     def end(self, partition: TopicPartition) -> None:
         """Take the numbers given since `begin` into the open transaction."""
@@ -216,14 +226,23 @@ def with_receipt(output: Output, receipt: str) -> Output:
     """Return an output with a receipt; a receipt of its input is replaced."""
     topic, value, key, place, _, _, timestamp, headers = output
     own = (HEADER_RECEIPT, receipt.encode("ascii"))
-    kept = [*(h for h in headers if h[0] != HEADER_RECEIPT), own] if headers else [own]
+    kept = [*(h for h in headers if h[0] not in _HEADERS), own] if headers else [own]
+    return (topic, value, key, place, None, None, timestamp, kept)
+
+
+def with_transaction(output: Output, transaction: TransactionReceipt) -> Output:
+    """Return an output with the receipt of its transaction, and without any other; not a row."""
+    if is_row(output):
+        return without_receipt(output)
+    topic, value, key, place, _, _, timestamp, headers = output
+    kept = [*(h for h in headers or () if h[0] not in _HEADERS), transaction.header]
     return (topic, value, key, place, None, None, timestamp, kept)
 
 
 def without_receipt(output: Output) -> Output:
-    """Return an output without the receipt of its input."""
+    """Return an output without the receipts of its input."""
     topic, value, key, place, _, origin, timestamp, headers = output
-    kept = [h for h in headers or () if h[0] != HEADER_RECEIPT]
+    kept = [h for h in headers or () if h[0] not in _HEADERS]
     return (
         output
         if len(kept) == len(headers or ())

@@ -44,6 +44,7 @@ from eosframework.engine.task.task_states import TRANSITIONS, TaskState
 from eosframework.engine.task.task_time import Announcing, TaskTime
 from eosframework.engine.task.task_windows import ClosingCut
 from eosframework.engine.task.transaction_bisect import Bisection, RejectedTransaction
+from eosframework.engine.task.transaction_receipts import TransactionReceipt
 from eosframework.errors import (
     DataRejected,
     EosError,
@@ -324,11 +325,38 @@ class Task:
             if self._emissions:
                 self._emit(self.stores)
             self.stores.windows.remove_ended(self.time.now)
-            self._produce(self.stores.changelog(self.time.now))
+            own = self._transaction(self._offsets.reached)
+            self._produce(self.stores.changelog(self.time.now, own))
         positions = self._offsets.to_commit(self.time.now, self._unfinished())
         if markers := self._offsets.markers(positions):
             self._produce(markers)
         return Commit(self.output, positions, self._membership)
+
+    def _transaction(
+        self, reached: Mapping[TopicPartition, int] | None = None
+    ) -> TransactionReceipt | None:
+        """Return the receipt of the open transaction; None: there are no receipts.
+
+        Args:
+            reached: the positions at its end; None: it names none.
+        """
+        receipts, offsets = self._receipts, self._offsets
+        if receipts is None:
+            return None
+        began, moved = offsets.committed, reached or {}
+        return TransactionReceipt(
+            self.identity.application,
+            self.identity.sub_topology,
+            self.identity.partition,
+            offsets.transaction,
+            offsets.stream_time,
+            {receipts.named(p): (began[p], end) for p, end in moved.items()},
+        )
+
+    def _attribute(self) -> None:
+        """Add the receipt of the transaction to the outputs, which come from no single record."""
+        if self._receipts is not None and (own := self._transaction()) is not None:
+            self._receipts.attribute(own)
 
     def _unfinished(self) -> Collection[TopicPartition]:
         """Return the partitions whose last markers may not be committed yet."""
@@ -527,8 +555,7 @@ class Task:
             except RecordFailed as error:
                 self.failure = error
             self._require_time(what)
-            if self._receipts is not None:
-                self._receipts.strip()
+            self._attribute()
             self._hand_out()
             self._is_heavy = self._is_heavy or self.has_rest
 
@@ -595,6 +622,7 @@ class Task:
                 given = self._results.of(emission.node, emitted, self._out, self.failures)
                 in_time = self._in_time(what, given)
                 emission.run(in_time, self._out, self.time.now, self.failures, stores)
+                self._attribute()
                 self._hand_out()
 
     def _in_time(self, what: str, messages: Iterable[Message]) -> Iterator[Message]:

@@ -48,6 +48,7 @@ from eosframework.engine.failures.failure_headers import (
     as_it_came,
 )
 from eosframework.engine.task.receipts import HEADER_RECEIPT
+from eosframework.engine.task.transaction_receipts import HEADER_TRANSACTION
 from eosframework.errors import RecordFailed, RunError
 from eosframework.operations.audit.audit_verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
 from eosframework.records import TopicPartition
@@ -63,8 +64,10 @@ _NOT_COUNTED = (
     HEADER_STACKTRACE,
     HEADER_FAILED,
     HEADER_RECEIPT,
+    HEADER_TRANSACTION,
     WRITER_HEADER,
 )
+_NOT_OF_RECORD = (HEADER_RECEIPT, HEADER_TRANSACTION, WRITER_HEADER)
 _LENGTHS = struct.Struct("<iiiq")
 _HEADER_LENGTHS = struct.Struct("<ii")
 
@@ -125,7 +128,7 @@ def _record_of(key: bytes | None, value: bytes | None, pairs: Headers) -> bytes:
     said = dict(pairs)
     if said.get(HEADER_FORM) in _REDUCED:
         return said.get(HEADER_DIGEST) or b""
-    kept = [pair for pair in as_it_came(pairs) if pair[0] not in (HEADER_RECEIPT, WRITER_HEADER)]
+    kept = [pair for pair in as_it_came(pairs) if pair[0] not in _NOT_OF_RECORD]
     return record_digest(key, value, kept).encode()
 
 

@@ -40,10 +40,12 @@ from eosframework.kafka.inspect.coordinators import list_transactions
 from eosframework.kafka.inspect.hanging import find_open, remedy
 from eosframework.kafka.inspect.transaction_trace import trace
 from eosframework.kafka.inspect.wire import Wire
+from eosframework.kafka.inspect.written_record import RecordPlace
 from eosframework.operations.console.memory import SAMPLE_SECONDS, Memory
 from eosframework.operations.console.readings import History, Reading, Readings
 from eosframework.operations.dead_letters import DeadLetterPlace, dead_letters_of, marked_of
 from eosframework.operations.dead_letters.dead_letter import shown
+from eosframework.operations.why import cause_of
 from eosframework.records import partitions_of
 from eosframework.serialization.bounds import (
     CHANGELOG_BYTES,
@@ -212,6 +214,14 @@ class Application:
                 return transaction_data.traced_data(trace(wire, transactional_id, TRACED))
 
         return self.read(f"trace {transactional_id}", read, 10.0)
+
+    def why(self, place: RecordPlace) -> Reading[dict[str, Any]]:
+        """Return the cause of an output, without a function: `eosframework why --no-run`."""
+
+        def read() -> dict[str, Any]:
+            return cause_of(place, self.settings, self.graph(), run=False).found.as_data()
+
+        return self.read(f"why {place}", read, 60.0)
 
     def dead_letters(self) -> Reading[dict[str, Any]]:
         """Return the groups of dead letters: `eosframework dead-letters list`."""

@@ -39,6 +39,7 @@ from eosframework.operations.console.pages import (
     trace_page,
     transactions_page,
 )
+from eosframework.operations.console.why_page import start_why, why_page
 from eosframework.serialization.bounds import WRONG_TOKENS
 
 
@@ -143,6 +144,7 @@ _MENU = {
     "/backfills": "Backfills",
     "/positions": "Positions",
     "/audit": "Audit",
+    "/why": "Why",
 }
 
 FIRST_PAGE = "/overview"
@@ -159,6 +161,7 @@ _PAGES: Mapping[str, Callable[[Console, Fields], Page]] = {
     "/backfills": backfills_page,
     "/positions": positions_page,
     "/audit": audit_page,
+    "/why": why_page,
 }
 
 HEADERS = {
@@ -261,6 +264,8 @@ class Site:
                 return _redirect(FIRST_PAGE)
             case ["audit"] if request.method == "POST":
                 return self._starts(request, lambda form: start_audit(self._console, form))
+            case ["why"] if request.method == "POST":
+                return self._starts(request, lambda form: start_why(self._console, form))
             case ["changes", name]:
                 return self._change(request, name)
             case ["jobs", number]:

@@ -8,26 +8,20 @@ Internal: no module here is public.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
+from eosframework.topology.graph.code_places import Code, codes_of
 from eosframework.topology.graph.description import Arrow, Box, BoxKind, Diagram, draw
 from eosframework.topology.graph.graph import (
     Aggregate,
-    Function,
     Graph,
     JoinSide,
-    Lookup,
-    Processor,
     Sink,
     Source,
-    Step,
     StreamJoin,
     TableOutput,
 )
@@ -35,21 +29,6 @@ from eosframework.topology.graph.node_kinds import Operator
 from eosframework.topology.graph.walk import AnyNode
 from eosframework.topology.spec.keyed_spec import short
 from eosframework.txnid import rows_topic
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """A function of the user.
-
-    Args:
-        name: as the topology names it.
-        file: its source file; None: not known, as for built-in functions.
-        line: of its definition.
-    """
-
-    name: str
-    file: str | None = None
-    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +248,7 @@ def _node(box: Box, badges: tuple[Badge, ...]) -> ViewNode:
         _about(node, box.stores),
         node.name,
         box.sub_topology,
-        tuple(dict.fromkeys(_code(function) for function in _functions(node))),
+        codes_of(node),
         box.stores,
         badges,
         _passing(node),
@@ -295,50 +274,6 @@ def _passing(node: AnyNode) -> Passing:
 def _about(node: AnyNode, stores: tuple[str, ...]) -> str:
     """Return the store of a step, or the stream that it is declared in."""
     return ", ".join(stores) or str(getattr(node, "stream", ""))
-
-
-def _functions(node: AnyNode) -> Iterator[Function]:
-    match node:
-        case Source():
-            found: Iterable[Function | None] = (node.timestamp,)
-        case Sink():
-            found = (node.topic if isinstance(node.topic, Function) else None,)
-        case Step():
-            found = (node.function, *(predicate for predicate, _ in node.branches))
-        case Aggregate():
-            found = node.functions.values()
-        case Processor():
-            found = (node.function, node.on_timer)
-        case Lookup():
-            found = (node.of, node.function)
-        case JoinSide():
-            found = (node.join.function,)
-        case _:
-            found = ()
-    return (function for function in found if function is not None)
-
-
-def _code(function: Function) -> Code:
-    """Return a function with the place of its definition."""
-    file, line = place_of(function.call)
-    return Code(function.name, file, line)
-
-
-def place_of(call: Callable[..., Any]) -> tuple[str | None, int | None]:
-    """Return the file, relative to the working directory, and the line of a function or class."""
-    while isinstance(call, functools.partial):
-        call = call.func
-    found = inspect.unwrap(call)
-    code = getattr(found, "__code__", None)
-    try:
-        file = inspect.getsourcefile(found) if code is None else code.co_filename
-        line = inspect.getsourcelines(found)[1] if code is None else code.co_firstlineno
-    except (OSError, TypeError):  # made without source, or built in
-        return None, None
-    if file is None or file.startswith("<"):
-        return None, None
-    path = Path(file)
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path), line
 
 
 def _badges(node: AnyNode) -> Iterator[Badge]:

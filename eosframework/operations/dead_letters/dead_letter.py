@@ -32,6 +32,7 @@ from eosframework.engine.failures.failure_headers import (
     as_it_came,
 )
 from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
+from eosframework.engine.task.transaction_receipts import HEADER_TRANSACTION, TransactionReceipt
 from eosframework.errors import ConfigurationError, PositionLost, RunError, raised_by_functions
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import TopicDescription
@@ -204,6 +205,9 @@ def _is_ours(headers: Iterable[tuple[str, bytes | None]]) -> bool:
 
 
 def _is_receipt_of(application: str, name: str, value: bytes | None) -> bool:
+    if name == HEADER_TRANSACTION:
+        found = TransactionReceipt.parse(value)
+        return found is not None and found.application == application
     if name != HEADER_RECEIPT:
         return False
     receipt = Receipt.parse(value)

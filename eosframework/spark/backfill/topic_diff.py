@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from eosframework.application.backfill_jobs import WRITER_HEADER
 from eosframework.engine.task.receipts import HEADER_RECEIPT
+from eosframework.engine.task.transaction_receipts import HEADER_TRANSACTION
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.records import TopicPartition
@@ -138,7 +139,7 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 Rows = Callable[[Ranges], "DataFrame"]
 """Reads ranges of topics."""
 
-_OWN_HEADERS = f"'{WRITER_HEADER}', '{HEADER_RECEIPT}'"
+_OWN_HEADERS = f"'{WRITER_HEADER}', '{HEADER_RECEIPT}', '{HEADER_TRANSACTION}'"
 _KEPT_HEADERS = f"filter(headers, h -> h.key NOT IN ({_OWN_HEADERS}))"
 _HEADERS = f"CASE WHEN size({_KEPT_HEADERS}) > 0 THEN {_KEPT_HEADERS} END"
 _PLACE = "struct(partition, offset, timestamp, value)"

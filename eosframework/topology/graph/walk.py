@@ -133,11 +133,12 @@ def _stores_reached(source: Source) -> Iterator[Store]:
         node = todo.pop()
         if id(node) not in seen:
             seen.add(id(node))
-            yield from _stores_of(node)
+            yield from stores_of(node)
             todo.extend(child for _, child in followers_of(node))
 
 
-def _stores_of(node: AnyNode) -> Iterator[Store]:
+def stores_of(node: AnyNode) -> Iterator[Store]:
+    """Yield the stores that a node changes or looks up."""
     match node:
         case Aggregate() | Table():
             yield node.store

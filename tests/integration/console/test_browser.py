@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.console.test_console import STORE, console_of, started
-from tests.support.applications.pipeline import wait_until
+from tests.integration.console.test_console import STORE, TOKEN, console_of, started
+from tests.support.applications.pipeline import Pipeline, wait_until
 from tests.support.applications.totals import Totals
 from tests.support.processes.browser import PROGRAMS, Browser
 from tests.support.verifiers.asked import wait_until_ready
@@ -29,6 +29,7 @@ PAGES = (
     "dead-letters",
     "backfills",
     "positions",
+    "why",
 )
 
 SCREENSHOTS = "EOS_TEST_SCREENSHOTS"
@@ -88,6 +89,35 @@ def test_a_live_page_draws_the_topology_and_follows_the_cluster(
         console.process.kill()
         console.process.wait()
         browser.wait_for("The console does not answer")
+
+
+def test_the_page_of_an_output_shows_its_input_and_runs_its_functions_again(
+    make_pipeline: Callable[..., Pipeline], browser: Browser
+) -> None:
+    pipeline = make_pipeline(partitions=1)
+    pipeline.feed(20)
+    worker = pipeline.start_worker(until_caught_up=True, settings=["worker.receipts=true"])
+    assert worker.wait() == 0
+    place = f"{next(iter(pipeline.outputs))}[0]@5"
+    with console_of(pipeline, "--allow-changes", token=TOKEN) as console:
+        browser.open(f"http://{console.address}/why")
+        browser.wait_for("Sign in")
+        for character in TOKEN:
+            browser.press(character)
+        browser.press("Enter")
+        browser.wait_for("Where an output came from")
+        for width in (1400, 400):
+            browser.look(width, 800)
+            browser.open(f"http://{console.address}/why")
+            browser.run("document.getElementById('place').focus()")
+            browser.run("document.getElementById('place').value = arguments[0]", place)
+            browser.press("Enter")
+            browser.wait_for(f"{pipeline.name}.in[0]@")
+            assert browser.run("return document.documentElement.scrollWidth") <= width
+        browser.run("[...document.querySelectorAll('button')].at(-1).click()")
+        browser.wait_for("The functions give this record again, byte for byte.")
+        browser.open(f"http://{console.address}/why?place=nothing")
+        browser.wait_for("is not the place of a record")
 
 
 @pytest.mark.exhaustive

@@ -16,6 +16,7 @@ from eosframework.engine.task.receipts import (
     ReceiptedOutputs,
     Series,
 )
+from eosframework.engine.task.transaction_receipts import TransactionReceipt
 from eosframework.records import Position, TopicPartition
 from eosframework.topology.graph.graph import Operator
 from tests.unit.engine.messages import DEAD, SKIP, Sent, compiled, json_messages, sink, step
@@ -142,12 +143,13 @@ def test_a_receipt_that_came_with_the_input_is_replaced_and_other_headers_stay()
     assert out[0][7] == [("h", b"1"), ("g", None), (HEADER_RECEIPT, b"1/app/0/in/3/0/0/1/0/0/1")]
 
 
-def test_what_no_record_causes_has_no_receipt_of_a_record_that_was_held() -> None:
+def test_an_output_that_no_record_causes_has_the_receipt_of_its_transaction_alone() -> None:
     held = [("h", b"1"), (HEADER_RECEIPT, b"1/app/0/t/0/1/0/1/0/0/1")]
     out = outputs()
     out += [("late", b"1", None, 0, None, None, 5, headers) for headers in (held, [], None)]
-    out.strip()
-    assert [output[7] for output in out] == [[("h", b"1")], [], None]
+    own = TransactionReceipt("app", "part", 0, 7, 99)
+    out.attribute(own)
+    assert [output[7] for output in out] == [[("h", b"1"), own.header], [own.header], [own.header]]
 
 
 def test_without_receipts_the_generated_function_is_the_same_as_ever() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from eosframework.operations.console.topology_view import place_of, view_of
+from eosframework.operations.console.topology_view import view_of
+from eosframework.topology.graph.code_places import place_of
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
