@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.support.applications.pipeline import WorkerProcess, wait_until
 from tests.support.applications.together import TOGETHER, TogetherWorld
 from tests.support.faults.database_proxy import Cut, DatabaseProxy
 from tests.support.processes.commands import Folder
+from tests.support.servers import debian_postgres
 from tests.support.verifiers.asked import (
     ANY_PORT,
     addresses_of,
@@ -236,3 +238,47 @@ def test_an_unavailable_database_holds_readers_for_a_third_of_the_timeout_at_mos
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0, worker.log[-3000:]
     assert world.seen().clean, world.seen()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.parametrize("lags", [False, True], ids=["synchronous", "lagging"])
+def test_a_promoted_standby_has_all_that_was_decided_or_is_refused(
+    make_tables: MakeTables, tmp_path: Path, *, lags: bool
+) -> None:
+    with (
+        debian_postgres.start_primary(tmp_path / "primary") as primary,
+        debian_postgres.start_standby(primary, tmp_path / "standby") as standby,
+    ):
+        world = make_tables(
+            TogetherWorld, dsn=primary.dsn, topology=TOGETHER, outputs={"doubled": 2}
+        )
+        world.apply()
+        if not lags:
+            world.see("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            world.see("SELECT pg_reload_conf()")
+        worker = world.start_worker(dsn=debian_postgres.both(primary, standby), settings=QUICK)
+        world.feed(400)
+        world.wait_for(400, "doubled")
+        if lags:
+            followed = "SELECT 1 FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()"
+            wait_until(lambda: bool(world.see(followed)), "a standby that has it all")
+            standby.stop()
+            world.feed(400)
+            world.wait_for(800, "doubled")
+        else:
+            world.feed(4000)
+        primary.kill()
+        if lags:
+            standby.start()
+        debian_postgres.promote(standby)
+        world.dsn = standby.dsn
+        world.feed(100)
+        if lags:
+            assert worker.wait() == 2, worker.log[-3000:]
+            assert "the database was restored, lost its last commits" in worker.log
+            return
+        world.wait_for(world.fed, "doubled")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log[-3000:]
+        assert world.seen().clean, world.seen()
