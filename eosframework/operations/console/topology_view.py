@@ -22,6 +22,7 @@ from eosframework.topology.graph.graph import (
     JoinSide,
     Sink,
     Source,
+    Step,
     StreamJoin,
     TableOutput,
 )
