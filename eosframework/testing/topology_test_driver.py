@@ -421,7 +421,8 @@ class TopologyTestDriver:
         tasks = self._worker.tasks.values()
         reached = {p: task.read_to(p) for task in tasks for p in task.partitions}
         idle = not any(
-            task.in_transaction or task.has_pending or self._owes_time(task) for task in tasks
+            task.in_transaction or task.has_pending or task.owes_clock or self._owes_time(task)
+            for task in tasks
         )
         return idle and all(reached.get(p, -1) >= end for p, end in ends.items())
 
@@ -473,6 +474,7 @@ class TopologyTestDriver:
             restoring,
             global_tables=self._global_tables,
             storeless=MemoryState(),
+            now=lambda: kafka.now,
         )
         worker = Worker(
             self._plan,

@@ -28,6 +28,7 @@ from eosframework.engine.worker.fetch_control import FetchControl
 from eosframework.engine.worker.quiet_tasks import IdleWindows, Passing, QuietTasks
 from eosframework.engine.worker.settlement import WorkerSettlement
 from eosframework.engine.worker.takeover import Takeover
+from eosframework.engine.worker.wall_clock import WallClock
 from eosframework.engine.worker.worker_plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.engine.worker.worker_views import (
     LateNotice,
@@ -166,6 +167,7 @@ class Worker:
         self._catch_up: CatchUp | None = None
         self._membership: object = None
         self._unreadable: dict[TopicPartition, RunError] = {}
+        self._wall_clock = WallClock(now)
         self._idle_windows = IdleWindows(plan, log, clock)
         self._quiet_tasks = QuietTasks(log, options.max_task_idle_seconds, clock, self._may_be_idle)
         self._passing = Passing(plan, log, options.watermark_interval_seconds, clock)
@@ -409,6 +411,7 @@ class Worker:
                         self._next_task = number + 1
                 if task.has_rest or not task.group.may_run(task):
                     continue
+                self._wall_clock.look_at(task, self._membership)
                 if task.stores or task.time.is_kept:
                     self._idle_windows.look_at(task, self._membership)
                     self.counts.closed_by_clock = self._idle_windows.closings

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
@@ -327,11 +334,18 @@ class ProcessStoreSpec(Declared):
     record that put it. Default: forever."""
 
 
-class ProcessSpec(Declared):
-    """Call a function with each record, with its own stores and event-time timers."""
+def _at_least_a_millisecond(interval: timedelta) -> timedelta:
+    if interval < timedelta(milliseconds=1):
+        raise ValueError("every: is shorter than 1ms; expected a longer interval, as in 10s")
+    return interval
 
-    call: str
-    """module:function that takes the whole record and a context, and returns records or None."""
+
+class ProcessSpec(Declared):
+    """Call a function with each record, with its own stores and timers."""
+
+    call: str | None = None
+    """module:function that takes the whole record and a context, and returns records or None.
+    Without it, records end here: `every` alone calls a function."""
 
     stores: dict[str, ProcessStoreSpec | None] = Field(default_factory=dict)
     """Stores by the names that the function uses: context.store(NAME)."""
@@ -339,6 +353,20 @@ class ProcessSpec(Declared):
     on_timer: str | None = None
     """module:function that takes key, time and context when a timer is due that the function set
     with context.set_timer(…), and returns records or None."""
+
+    on_wall_timer: str | None = None
+    """module:function that takes key, time and context when the wall clock reaches a time that the
+    function set with context.set_timer(…, clock="wall"), and returns records or None."""
+
+    every: Annotated[Duration, AfterValidator(_at_least_a_millisecond)] | None = None
+    """Interval of the wall clock at which `on_every` is called, at the multiples of it since the
+    epoch (UTC). After a pause it is called once, not once for each missed time."""
+
+    on_every: str | None = None
+    """module:function that takes the time and a context, and returns records or None."""
+
+    per: Literal["task", "application"] = "task"
+    """The tasks that call `on_every`. task: each one. application: the task of partition 0."""
 
     order: Literal["time", "arrival"] | None = None
     """The order of records after a repartition topic. time: that of a backfill, so the same input
@@ -349,10 +377,39 @@ class ProcessSpec(Declared):
     """Start of the names of its stores. Default: the stream's name, or that of the group_by before
     it."""
 
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.every is None) != (self.on_every is None):
+            given, missing = ("every", "on_every") if self.every else ("on_every", "every")
+            raise ValueError(
+                f"{given} is stated without {missing}; every: 10s says when, and on_every: "
+                f"module:function what is called"
+            )
+        if self.per == "application" and self.every is None:
+            raise ValueError("per: application is stated without every:; leave it out")
+        if self.call is None and self.every is None:
+            raise ValueError("call is missing: module:function that takes a record and a context")
+        return self
+
     @property
     def records_order(self) -> Order:
         """The order in which the function gets its records."""
         return Order(self.order or ("arrival" if self.on_timer is None else "time"))
+
+    @property
+    def shown(self) -> str:
+        """The function that names the step: `call`, or else `on_every`."""
+        return self.call or str(self.on_every)
+
+    @property
+    def timed_stores(self) -> tuple[str, ...]:
+        """The last parts of the names of the stores with due times."""
+        kept = {
+            "timers": self.on_timer,
+            "wall_timers": self.on_wall_timer,
+            "every": self.on_every,
+        }
+        return tuple(name for name, function in kept.items() if function is not None)
 
     @property
     def declared_stores(self) -> dict[str, ProcessStoreSpec]:
@@ -362,9 +419,13 @@ class ProcessSpec(Declared):
     @property
     def functions(self) -> dict[tuple[str, ...], str]:
         """References to all functions of the step, by their path within it."""
-        found: dict[tuple[str, ...], str] = {("call",): self.call}
-        if self.on_timer is not None:
-            found["on_timer",] = self.on_timer
+        named = {
+            "call": self.call,
+            "on_timer": self.on_timer,
+            "on_wall_timer": self.on_wall_timer,
+            "on_every": self.on_every,
+        }
+        found: dict[tuple[str, ...], str] = {(n,): f for n, f in named.items() if f is not None}
         for name, store in self.declared_stores.items():
             if store.upgrade is not None:
                 found["stores", name, "upgrade"] = store.upgrade
@@ -509,7 +570,9 @@ class StepSpec(Declared):
         match declared:
             case GroupSpec():
                 return declared.by
-            case ProcessSpec() | BatchSpec() | CallSpec():
+            case ProcessSpec():
+                return declared.shown
+            case BatchSpec() | CallSpec():
                 return declared.call
             case JoinSpec():
                 return f"{declared.with_}, {declared.by}"
@@ -542,7 +605,9 @@ class StepSpec(Declared):
     @property
     def needs_key(self) -> bool:
         """True if all records of a key have to be in one task."""
-        return self.keyed is not None or self.handler is not None
+        if self.handler is not None:
+            return self.handler.call is not None
+        return self.keyed is not None
 
     @property
     def is_named(self) -> bool:
