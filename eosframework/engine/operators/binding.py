@@ -389,6 +389,7 @@ def handler(
     alarms: Alarms,
     wall_timers: Timers | None,
     now: Callable[[], float],
+    partition: int,
 ) -> Handler:
     """Return the operator of a `process` step in one task.
 
@@ -398,6 +399,7 @@ def handler(
         alarms: the alarms of the task.
         wall_timers: its timers of the wall clock; None: it has none.
         now: returns the seconds since the epoch.
+        partition: of the task.
     """
     timers = None if node.timers is None else Timers(stores[node.timers.name], alarms.closes)
     return Handler(
@@ -408,6 +410,7 @@ def handler(
         node.key,
         wall_timers,
         now,
+        partition,
     )
 
 

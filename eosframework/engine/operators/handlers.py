@@ -129,6 +129,7 @@ class Context:
     Attributes:
         stream_time: the highest event time that the task has seen, in milliseconds.
         record_key: the key of the record or timer; None in `on_every`.
+        partition: the partition number of the task.
     """
 
     def __init__(
@@ -138,8 +139,10 @@ class Context:
         key: Serde,
         wall_timers: Timers | None = None,
         now: Callable[[], float] = time.time,
+        partition: int = 0,
     ) -> None:
         self.stream_time = 0
+        self.partition = partition
         self._stores = stores
         self._timers = {"stream": timers, "wall": wall_timers}
         self._now = now
@@ -217,6 +220,7 @@ class Handler:
         key: serde of the stream's keys.
         wall_timers: None where the step has no `on_wall_timer`.
         now: returns the seconds since the epoch.
+        partition: of the task.
     """
 
     def __init__(
@@ -228,6 +232,7 @@ class Handler:
         key: Serde,
         wall_timers: Timers | None = None,
         now: Callable[[], float] = time.time,
+        partition: int = 0,
     ) -> None:
         self.timers = timers
         self._function = function
@@ -242,6 +247,7 @@ class Handler:
             key,
             wall_timers,
             now,
+            partition,
         )
 
     def record(self, record: Record, stream_time: int) -> Any:

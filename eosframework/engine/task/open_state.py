@@ -162,7 +162,8 @@ class OpenState:
             case Processor():
                 found = (self._due_times[clock.store.name] for clock in node.wall_clock)
                 wall_timers = next((one for one in found if isinstance(one, Timers)), None)
-                return handler(node, self._sessions, alarms, wall_timers, self._now)
+                now, partition = self._now, self._partition
+                return handler(node, self._sessions, alarms, wall_timers, now, partition)
             case WallClock():
                 return self._due_times[node.store.name]
             case Reorder():

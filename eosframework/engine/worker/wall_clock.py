@@ -38,7 +38,7 @@ class WallClock:
             return
         time = int(self._now() * 1000)
         if task.closes_windows_again:
-            # A trial of rejected results must give the same ones, although the clock went on.
+            # A trial of rejected results must give the same ones, at a later time.
             time = self._called_at.get(task, time)
         elif task.is_bisecting:
             return

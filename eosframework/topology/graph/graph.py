@@ -172,7 +172,7 @@ class WallClock:
 
     @property
     def emit(self) -> Emit:
-        """What the function returns is emitted when its time has come."""
+        """CLOSE: the function is called when its time has passed, as a window is closed."""
         return Emit.CLOSE
 
 

@@ -499,7 +499,7 @@ class StepSpec(Declared):
     flat_map: str | None = None
     """Replace the record with each Record or (key, value) that the function returns."""
 
-    process: str | ProcessSpec | None = None
+    process: ProcessSpec | str | None = None
     """Call the function with the whole record and pass on the records that it returns, if any; or a
     map, for a function with stores and timers."""
 
