@@ -23,6 +23,7 @@ PAGES = (
     "process",
     "state",
     "tables",
+    "wall-clock",
 )
 """Pages whose blocks are files of one folder: modules that begin with "# NAME.py", and topologies.
 
@@ -95,6 +96,17 @@ def test_an_order_that_is_shipped_too_late_is_reported(files: Callable[[str], li
         driver.send("shop.events", {"order": number, "what": what}, timestamp=at * hour)
     driver.run()
     assert [r.value["order"] for r in driver.read("shop.overdue")] == ["1"]
+
+
+def test_the_clock_reports_what_waits(files: Callable[[str], list[Path]]) -> None:
+    [file] = files("wall-clock")
+    driver = TopologyTestDriver(str(file))
+    driver.send("shop.orders", {"what": "ordered"}, key="7")
+    driver.run()
+    driver.advance("3605s")
+    notices = driver.read("shop.notices")
+    assert [r.value["waiting"] for r in notices if "waiting" in r.value] == [1] * 60
+    assert [r.key for r in notices if "remind" in r.value] == ["7"]
 
 
 def test_the_test_of_a_topology_passes(
