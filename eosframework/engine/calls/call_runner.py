@@ -10,10 +10,11 @@ import asyncio
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
+from eosframework.engine.calls.call_figures import CallSnapshot
 from eosframework.engine.calls.event_loop import EventLoop, Loop
 from eosframework.engine.calls.flights import Call, Flight
 from eosframework.engine.calls.resources import Resources
@@ -83,6 +84,11 @@ class CallRunner:
         self._reported = False
         self._longest_seconds = 0.0
         self._events = structlog.get_logger("eosframework.worker")
+
+    def figures(self) -> Mapping[str, CallSnapshot]:
+        """Return the figures of the steps that have called for records, by their names."""
+        steps = [*self._steps.items()]
+        return {step.name: calls.figures.snapshot() for step, calls in steps}
 
     @property
     def has_ended(self) -> bool:

@@ -74,6 +74,7 @@ class Call:
 
     __slots__ = (
         "attempt",
+        "began_at",
         "error",
         "flight",
         "has_expired",
@@ -108,6 +109,7 @@ class Call:
         self.result: Any = None
         self.error: BaseException | None = None
         self.attempt = 0
+        self.began_at = 0.0
         self.timer: Any = None
         self.has_expired = False
         self.is_over = False

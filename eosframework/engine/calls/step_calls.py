@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from eosframework.engine.calls.call_figures import CallFigures
 from eosframework.engine.calls.flights import Call, CallNode
 from eosframework.engine.calls.resources import Resources
 from eosframework.errors import EosError, RunError
@@ -72,9 +73,11 @@ class StepCalls:
         self._next_at = 0.0
         self._pump_timer: asyncio.TimerHandle | None = None
         self._abandoned = 0
+        self.figures = CallFigures()
 
     def accept(self, call: Call) -> None:
         """Begin a call, at once or when its turn comes."""
+        self.figures.wanted += 1
         if self._limits.by_key and call.key is not None:
             key = _order_key(call)
             if key in self._keys:
@@ -161,6 +164,9 @@ class StepCalls:
         call.has_expired = False
         self._in_flight[call.flight.owner] += 1
         self._taken += 1
+        self.figures.in_flight += 1
+        self.figures.retries += call.attempt > 1
+        call.began_at = self._loop.time()
         task = self._loop.create_task(self._run(call.value), name=self._name)
         self._running[task] = call
         call.timer = self._loop.call_later(self._limits.timeout_seconds, self._expire, task)
@@ -235,6 +241,9 @@ class StepCalls:
         owner = call.flight.owner
         self._in_flight[owner] -= 1
         self._taken -= 1
+        self.figures.in_flight -= 1
+        self.figures.timeouts += call.has_expired
+        self.figures.seconds.add(self._loop.time() - call.began_at)
         is_wanted = not call.flight.is_cancelled
         waits = self._limits.retry_seconds
         if error is not None and is_wanted and call.attempt <= len(waits):
@@ -242,6 +251,7 @@ class StepCalls:
             self._resting[call] = self._loop.call_later(pause, self._retry, call)
         else:
             call.error = error
+            self.figures.wanted -= 1
             self._next_of_key(call)
             if is_wanted:
                 self._done(call)
@@ -273,8 +283,10 @@ class StepCalls:
             dropped.append(call)
         for following in self._keys.values():
             kept = [call for call in following if call.flight.owner is not owner]
+            self.figures.wanted -= len(following) - len(kept)
             following.clear()
             following.extend(kept)
+        self.figures.wanted -= len(dropped)
         for call in dropped:
             self._next_of_key(call)
         for task, call in [*self._running.items()]:

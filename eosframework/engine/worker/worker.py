@@ -35,6 +35,7 @@ from eosframework.engine.worker.worker_views import (
     PauseNotice,
     WorkerView,
     add_task,
+    call_figures,
     committed_positions,
     keyless_records,
     late_places,
@@ -232,6 +233,7 @@ class Worker:
             late=late_places(self._plan.parts.values())
             | late_records(self._late_of_released, self.tasks.values()),
             keyless=keyless_records(self._keyless_of_released, self.tasks.values()),
+            calls=call_figures(self._plan.parts.values(), self._calls),
         )
 
     def start(self) -> None:
