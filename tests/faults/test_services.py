@@ -90,4 +90,4 @@ def test_an_answer_that_is_too_large_empty_or_late_is_the_error_of_its_record(
     assert "TimeoutError" in reasons[LATE]
     assert "JSONDecodeError" in reasons[EMPTY]
     assert "RemoteProtocolError" in reasons[CLOSED]
-    assert "too large" in reasons[LARGE] or "larger" in reasons[LARGE], reasons[LARGE]
+    assert "refuses a value of 10000018 bytes" in reasons[LARGE]

@@ -11,6 +11,7 @@ import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import structlog
 
@@ -31,6 +32,10 @@ LEARNING = 0.1
 
 POLL_SECONDS = (0.002, 0.05)
 """The shortest and the longest wait for messages while calls are in flight; it doubles."""
+
+
+def _own_function(step: Step) -> Callable[..., Any]:
+    return step.function.call
 
 
 class CallPoll:
@@ -58,6 +63,8 @@ class CallRunner:
     Args:
         limit_bytes: the most bytes of results that are held.
         new_loop: makes the event loop.
+        function_of: returns the function that is called for a step; None: its own.
+        opens_resources: False: these functions get none.
 
     Attributes:
         in_flight: the number of calls that were handed over and have not been taken back.
@@ -68,7 +75,12 @@ class CallRunner:
         self,
         limit_bytes: int = LIMIT_BYTES,
         new_loop: Callable[[], Loop] = EventLoop,
+        function_of: Callable[[Step], Callable[..., Any]] | None = None,
+        *,
+        opens_resources: bool = True,
     ) -> None:
+        self._function_of = function_of or _own_function
+        self._opens_resources = opens_resources
         self.held_bytes = 0
         self._limit_bytes = limit_bytes
         self._mean_bytes: float | None = None
@@ -233,7 +245,8 @@ class CallRunner:
             self._steps[node.step] = StepCalls(
                 asyncio.get_running_loop(),
                 node,
-                self._resources,
+                self._function_of(node.step),
+                self._resources if self._opens_resources else None,
                 self._done,
                 self._fail,
                 self._abandoned,

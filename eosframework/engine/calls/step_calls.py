@@ -36,7 +36,8 @@ class StepCalls:
     Args:
         loop: on which everything here runs.
         node: the step.
-        resources: of the worker.
+        function: is called for its records.
+        resources: of the worker; None: the function gets none.
         done: takes a call that has a result or an error.
         failed: takes an error that ends the worker.
         abandoned: takes the name of a step whose coroutine swallows its cancellation.
@@ -46,7 +47,8 @@ class StepCalls:
         self,
         loop: asyncio.AbstractEventLoop,
         node: CallNode,
-        resources: Resources,
+        function: Callable[..., Any],
+        resources: Resources | None,
         done: Done,
         failed: Callable[[EosError], None],
         abandoned: Abandoned,
@@ -54,13 +56,14 @@ class StepCalls:
         self._loop = loop
         self._node = node
         self._name = node.step.name
-        self._call = node.step.function.call
+        self._call = function
         self._limits = node.options.limits
         self._resources = resources
         self._done = done
         self._failed = failed
         self._on_abandoned = abandoned
-        self._arguments: dict[str, Any] | None = None if node.options.resources else {}
+        has_resources = resources is not None and node.options.resources
+        self._arguments: dict[str, Any] | None = None if has_resources else {}
         self._opening: asyncio.Task[None] | None = None
         self._waiting: dict[object, deque[Call]] = {}
         self._turns: deque[object] = deque()
@@ -149,6 +152,7 @@ class StepCalls:
         self.pump()
 
     async def _open(self) -> None:
+        assert self._resources is not None, "the function gets resources"
         try:
             wanted = self._node.options.resources
             self._arguments = await self._resources.open_all(wanted, self._name)
