@@ -41,9 +41,10 @@ class CallNode:
         self.options: Calls = step.calls
         self.site = Site(step.name, step.on_error)
         self.after: After = _nothing
-        self._maps = step.operator is Operator.MAP_ASYNC
+        self._maps = step.operator in (Operator.MAP_ASYNC, Operator.MAP_BATCH_ASYNC)
         self._filters = step.operator is Operator.FILTER_ASYNC
-        self._refuses_none = self._maps and excludes_none(step.function.call)
+        is_single = step.operator is Operator.MAP_ASYNC
+        self._refuses_none = is_single and excludes_none(step.function.call)
 
     def resume(self, call: Call) -> None:
         """Run the steps that follow a call that has a result."""

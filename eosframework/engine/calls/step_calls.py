@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from eosframework.engine.calls.batched_calls import BatchedFunction
 from eosframework.engine.calls.call_figures import CallFigures
 from eosframework.engine.calls.flights import Call, CallNode
 from eosframework.engine.calls.resources import Resources
@@ -56,7 +57,9 @@ class StepCalls:
         self._loop = loop
         self._node = node
         self._name = node.step.name
-        self._call = function
+        batch = node.options.limits.batch
+        name = node.step.function.name
+        self._call = function if batch is None else BatchedFunction(function, batch, name)
         self._limits = node.options.limits
         self._resources = resources
         self._done = done

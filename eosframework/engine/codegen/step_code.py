@@ -111,7 +111,12 @@ def write_step(code: CodeWriter, depth: int, step: Step, current: Variables) -> 
             _write_record_step(code, depth, step, current)
         case Operator.MAP_BATCH | Operator.FILTER_BATCH:
             raise AssertionError(f"{step.name} follows a step for single records")
-        case Operator.MAP_ASYNC | Operator.FILTER_ASYNC | Operator.FOR_EACH_ASYNC:
+        case (
+            Operator.MAP_ASYNC
+            | Operator.FILTER_ASYNC
+            | Operator.FOR_EACH_ASYNC
+            | Operator.MAP_BATCH_ASYNC
+        ):
             raise AssertionError(f"{step.name} follows a step that remembers")
 
 

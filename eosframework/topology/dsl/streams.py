@@ -31,6 +31,7 @@ from eosframework.topology.dsl.declarations import (
     policy_of,
     window_of,
 )
+from eosframework.topology.spec.call_spec import DEFAULT_BATCH
 from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
 from eosframework.topology.spec.step_spec import How
 from eosframework.topology.spec.topology_spec import (
@@ -502,6 +503,27 @@ class Stream(Joinable[K, V]):
             options: see `CallOptions`.
         """
         return self._call("map_async", function, options)
+
+    def map_batch_async(
+        self,
+        function: Callable[Concatenate[list[V], ...], Awaitable[list[Made]]] | str,
+        *,
+        batch: int = DEFAULT_BATCH,
+        **options: Unpack[CallOptions],
+    ) -> Stream[K, Made]:
+        """Replace values with those that the coroutine `function(values)` returns for several.
+
+        The calls of records that begin together are one; see `map_async`. A value may come in
+        another batch after an abort, so its result must not depend on the others.
+
+        Args:
+            function: declared with `async def`; takes a list of values, and the resources by name,
+                and returns a list of as many results in their order.
+            batch: the most values of a call. `concurrency` counts records: state a multiple of it.
+            options: see `CallOptions`.
+        """
+        declared = declared_call(self.recording, "map_batch_async", function, options)
+        return self.declared("map_batch_async", {**declared, "batch": batch})
 
     def filter_async(
         self,

@@ -214,6 +214,7 @@ _BY_FIELD: dict[tuple[str, str], tuple[str, ...]] = {
     ("map_batch", "call"): ("a batch",),
     ("filter_batch", "call"): ("a batch",),
     **{(operator, "call"): _VALUE for operator in CALLS},
+    ("map_batch_async", "call"): ("a list of values",),
     ("reduce", "add"): ("the aggregate", "a value"),
     ("aggregate", "add"): ("the aggregate", "a value"),
     ("aggregate", "initial"): (),

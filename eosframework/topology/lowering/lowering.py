@@ -100,7 +100,7 @@ class StepTypes:
         match step.operator:
             case "map_values" | "map_async":
                 return self._made(step.function, before)
-            case "flat_map_values":
+            case "flat_map_values" | "map_batch_async":
                 return self._made(step.function, before, element_of)
             case "map":
                 return self._made(step.function, before, _value_of)
@@ -179,7 +179,14 @@ def _value_in(annotation: Any) -> Any:
 
 
 _KEEPS_BOTH = frozenset({"filter", "peek", "filter_batch", "filter_async", "for_each_async"})
-_KEEPS_KEY = _KEEPS_BOTH | {"map_values", "flat_map_values", "join", "map_batch", "map_async"}
+_KEEPS_KEY = _KEEPS_BOTH | {
+    "map_values",
+    "flat_map_values",
+    "join",
+    "map_batch",
+    "map_async",
+    "map_batch_async",
+}
 _KEEPS_VALUE = _KEEPS_BOTH | {"select_key", "group_by", "deduplicate"}
 
 

@@ -19,7 +19,7 @@ from pydantic import (
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
-from eosframework.topology.spec.call_spec import CallSpec
+from eosframework.topology.spec.call_spec import BatchCallSpec, CallSpec
 from eosframework.topology.spec.keyed_spec import (
     AggregateSpec,
     CountSpec,
@@ -278,10 +278,11 @@ OPERATORS = (
     "map_async",
     "filter_async",
     "for_each_async",
+    "map_batch_async",
 )
 """Operators that a step can name."""
 
-CALLS = ("map_async", "filter_async", "for_each_async")
+CALLS = ("map_async", "filter_async", "for_each_async", "map_batch_async")
 """Operators that call a coroutine."""
 
 SIDE_EFFECTS = ("peek", "process", "for_each_async")
@@ -470,6 +471,10 @@ BatchLike = Annotated[
 CallLike = Annotated[
     CallSpec, BeforeValidator(_short_for("call", str), json_schema_input_type=str | CallSpec)
 ]
+BatchCallLike = Annotated[
+    BatchCallSpec,
+    BeforeValidator(_short_for("call", str), json_schema_input_type=str | BatchCallSpec),
+]
 """The short form of each: one text, if no other option is needed."""
 
 
@@ -546,6 +551,9 @@ class StepSpec(Declared):
     for_each_async: CallLike | None = None
     """Call the coroutine with the value and pass the record on unchanged."""
 
+    map_batch_async: BatchCallLike | None = None
+    """Replace the values of several records with the list that the coroutine returns for theirs."""
+
     @model_validator(mode="after")
     def _one_operator(self) -> Self:
         if len(self._given()) != 1:
@@ -600,7 +608,8 @@ class StepSpec(Declared):
     @property
     def calls(self) -> CallSpec | None:
         """The declaration, if the step calls a coroutine."""
-        return self.map_async or self.filter_async or self.for_each_async
+        found = self.map_async or self.filter_async or self.for_each_async
+        return found or self.map_batch_async
 
     @property
     def needs_key(self) -> bool:
