@@ -22,10 +22,10 @@ def make_clocked(
 ) -> Iterator[MakeClocked]:
     made: list[Clocked] = []
 
-    def make(partitions: int = 1) -> Clocked:
+    def make(**options: int) -> Clocked:
         name = unique_name("clocked")
         directory = tmp_path / name
-        made.append(Clocked(kafka.bootstrap_servers, name, directory, partitions=partitions))
+        made.append(Clocked(kafka.bootstrap_servers, name, directory, **options))
         return made[-1]
 
     yield make
@@ -68,6 +68,22 @@ def test_a_worker_killed_around_a_due_time_repeats_no_call_and_misses_none(
     worker = clocked.start_worker(instance="one", settings=clocked.keeping)
     wait_until(clocked.is_reminded, "every reminder")
     wait_for_beats(clocked, 3)
+    end(worker)
+    assert clocked.findings() == []
+
+
+@pytest.mark.exhaustive
+def test_a_call_that_was_committed_is_not_repeated_within_its_interval(
+    make_clocked: MakeClocked,
+) -> None:
+    """Rule WT2: the interval is longer than a restart, so its due time is still the latest."""
+    clocked = make_clocked(interval_ms=6000)
+    fault = "transaction.after_commit=kill@2"
+    victim = clocked.start_worker(instance="one", faults=[fault], settings=clocked.keeping)
+    victim.wait_for_fault("transaction.after_commit")
+    assert victim.wait() == -signal.SIGKILL
+    worker = clocked.start_worker(instance="one", settings=clocked.keeping)
+    wait_until(lambda: len(clocked.beats()) >= 2, "the next beat")
     end(worker)
     assert clocked.findings() == []
 

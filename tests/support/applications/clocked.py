@@ -26,7 +26,7 @@ streams:
   beats:
     from: numbers
     steps:
-      - process: {every: 500ms, on_every: "tests.support.applications.clocked:beat", name: beats}
+      - process: {every: INTERVALms, on_every: "tests.support.applications.clocked:beat", name: beats}
     to: {topic: NAME.beats, key: string, value: json}
   reminders:
     from: numbers
@@ -55,13 +55,19 @@ class Clocked(Pipeline):
     """The application, its workers, and what its outputs must say."""
 
     def __init__(
-        self, bootstrap_servers: str, name: str, directory: Path, *, partitions: int = 1
+        self,
+        bootstrap_servers: str,
+        name: str,
+        directory: Path,
+        *,
+        partitions: int = 1,
+        interval_ms: int = INTERVAL_MS,
     ) -> None:
         super().__init__(
             bootstrap_servers,
             name,
             directory,
-            topology=TOPOLOGY,
+            topology=TOPOLOGY.replace("INTERVAL", str(interval_ms)),
             outputs={"beats": 1, "reminders": 1},
             partitions=partitions,
         )
