@@ -26,7 +26,10 @@ streams:
   beats:
     from: numbers
     steps:
-      - process: {every: INTERVALms, on_every: "tests.support.applications.clocked:beat", name: beats}
+      - process:
+          every: INTERVALms
+          on_every: "tests.support.applications.clocked:beat"
+          name: beats
     to: {topic: NAME.beats, key: string, value: json}
   reminders:
     from: numbers
