@@ -114,7 +114,7 @@ def findings(build: Build) -> list[str]:
         (lambda s: s.peek(known), "For a coroutine use for_each_async"),
         (
             lambda s: s.select_key(known).to("b"),
-            "call it in map_async, filter_async, for_each_async or",
+            "in map_async, filter_async, for_each_async or",
         ),
         (lambda s: s.map_async(enrich).to("b"), "missing a required argument: 'client'"),
         (
