@@ -429,13 +429,18 @@ def layout_of(part: SubTopology, store: Store) -> Layout:
                 return _layout_of_aggregate(node)
             case Table() if node.store is store and node.history_ms is not None:
                 return HistoryLayout(store, node.row, node.history_ms)
-            case Processor() if node.timers is store:
+            case Processor() if store in _timers_of(node):
                 return _TimersLayout(store)
             case JoinSide() if isinstance(node.join, StreamJoin) and node.join.store is store:
                 return WaitingLayout(node.join)
             case _:
                 pass
     return _PlainLayout(store)
+
+
+def _timers_of(node: Processor) -> list[Store]:
+    by_wall_clock = [clock.store for clock in node.wall_clock if clock.every is None]
+    return [*by_wall_clock, *([] if node.timers is None else [node.timers])]
 
 
 def _layout_of_aggregate(node: Aggregate) -> Layout:

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Self, cast
 
 import structlog
@@ -49,6 +50,7 @@ from eosframework.testing.memory_kafka import (
     MemoryOutputs,
     MemoryStartPositions,
 )
+from eosframework.testing.recorded_calls import RecordedCalls
 from eosframework.testing.stateless_driver import (
     decoded,
     encoded,
@@ -136,6 +138,11 @@ class TopologyTestDriver:
         max_task_idle: the time on the driver's clock after which a task at the end of its sources
             counts as idle, as `worker.max_task_idle_seconds`; None: never, so that stream time
             after a repartition topic moves only with all of its upstream tasks.
+        record: a file that gets the calls of coroutines, with their results.
+        replay: such a file; its results are taken, and neither functions nor resources are called.
+
+    Raises:
+        ConfigurationError: there is no such recording.
     """
 
     def __init__(
@@ -145,7 +152,10 @@ class TopologyTestDriver:
         partitions: int | Mapping[str, int] = 1,
         batch_rows: int | None = None,
         max_task_idle: DurationLike | None = "0s",
+        record: Path | str | None = None,
+        replay: Path | str | None = None,
     ) -> None:
+        self._recorded = _recorded(record, replay)
         self.graph = graph_of(app)
         counts = _source_counts(self.graph, partitions)
         own = own_topics(self.graph, counts)
@@ -179,6 +189,8 @@ class TopologyTestDriver:
         """Close the resources of steps that call a coroutine; other topologies have none."""
         if self._calls is not None:
             self._calls.close()
+        if self._recorded is not None:
+            self._recorded.save()
 
     @property
     def now(self) -> float:
@@ -236,6 +248,8 @@ class TopologyTestDriver:
         for _ in range(TURNS):
             self.turn()
             if self._is_through():
+                if self._recorded is not None:
+                    self._recorded.save()
                 return
         raise ConfigurationError(
             f"topology {self.graph.application!r} is not through after {TURNS:,} turns; does it "
@@ -465,7 +479,8 @@ class TopologyTestDriver:
         tasks = self._worker.tasks.values()
         reached = {p: task.read_to(p) for task in tasks for p in task.partitions}
         idle = not any(
-            task.in_transaction or task.has_pending or self._owes_time(task) for task in tasks
+            task.in_transaction or task.has_pending or task.owes_clock or self._owes_time(task)
+            for task in tasks
         )
         return idle and all(reached.get(p, -1) >= end for p, end in ends.items())
 
@@ -517,6 +532,7 @@ class TopologyTestDriver:
             restoring,
             global_tables=self._global_tables,
             storeless=MemoryState(),
+            now=lambda: kafka.now,
         )
         worker = Worker(
             self._plan,
@@ -548,7 +564,12 @@ class TopologyTestDriver:
             self._calls.close()
         if self._plan.makes_calls:
             kafka = self.kafka
-            self._calls = CallRunner(new_loop=lambda: SteppedLoop(lambda: kafka.now))
+            recorded = self._recorded
+            self._calls = CallRunner(
+                new_loop=lambda: SteppedLoop(lambda: kafka.now),
+                function_of=None if recorded is None else recorded.function_of,
+                opens_resources=recorded is None or not recorded.replays,
+            )
         return self._calls
 
     def _new_input(self) -> MemoryInput:
@@ -585,6 +606,14 @@ class TopologyTestDriver:
             if any(store.name == name for store in part.stores)
         )
         return self._state.of(owner)
+
+
+def _recorded(record: Path | str | None, replay: Path | str | None) -> RecordedCalls | None:
+    if record is not None and replay is not None:
+        raise ConfigurationError(f"record={record} and replay={replay} exclude each other")
+    if record is None and replay is None:
+        return None
+    return RecordedCalls(Path(record or replay or ""), replays=replay is not None)
 
 
 def key_of_table(part: SubTopology, store: Store) -> Serde:

@@ -25,6 +25,7 @@ PAGES = (
     "process",
     "state",
     "tables",
+    "wall-clock",
 )
 """Pages whose blocks are files of one folder: modules that begin with "# NAME.py", and topologies.
 
@@ -118,6 +119,17 @@ def test_annotations_choose_the_serdes(files: Callable[[str], list[Path]]) -> No
     driver.run()
     read = [(r.key, r.value) for r in driver.read("spent")]
     assert read == [("anna", Decimal("2.5")), ("anna", Decimal("7.5"))]
+
+
+def test_the_clock_reports_what_waits(files: Callable[[str], list[Path]]) -> None:
+    [file] = files("wall-clock")
+    driver = TopologyTestDriver(str(file))
+    driver.send("shop.orders", {"what": "ordered"}, key="7")
+    driver.run()
+    driver.advance("3605s")
+    notices = driver.read("shop.notices")
+    assert [r.value["waiting"] for r in notices if "waiting" in r.value] == [1] * 60
+    assert [r.key for r in notices if "remind" in r.value] == ["7"]
 
 
 def test_the_test_of_a_topology_passes(

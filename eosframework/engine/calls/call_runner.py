@@ -10,11 +10,12 @@ import asyncio
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import structlog
 
+from eosframework.engine.calls.call_figures import CallSnapshot
 from eosframework.engine.calls.event_loop import EventLoop, Loop
 from eosframework.engine.calls.flights import Call, Flight
 from eosframework.engine.calls.resources import Resources
@@ -54,6 +55,10 @@ class Effects(Protocol):
         ...
 
 
+def _own_function(step: Step) -> Callable[..., Any]:
+    return step.function.call
+
+
 class CallPoll:
     """Chooses how long the main thread waits for messages while calls may end."""
 
@@ -81,6 +86,8 @@ class CallRunner:
     Args:
         limit_bytes: the most bytes of results that are held.
         new_loop: makes the event loop.
+        function_of: returns the function that is called for a step; None: its own.
+        opens_resources: False: these functions get none.
 
     Attributes:
         in_flight: the number of calls that were handed over and have not been taken back.
@@ -92,7 +99,12 @@ class CallRunner:
         self,
         limit_bytes: int = LIMIT_BYTES,
         new_loop: Callable[[], Loop] = EventLoop,
+        function_of: Callable[[Step], Callable[..., Any]] | None = None,
+        *,
+        opens_resources: bool = True,
     ) -> None:
+        self._function_of = function_of or _own_function
+        self._opens_resources = opens_resources
         self.held_bytes = 0
         self.effects: Effects | None = None
         self._limit_bytes = limit_bytes
@@ -109,6 +121,11 @@ class CallRunner:
         self._reported = False
         self._longest_seconds = 0.0
         self._events = structlog.get_logger("eosframework.worker")
+
+    def figures(self) -> Mapping[str, CallSnapshot]:
+        """Return the figures of the steps that have called for records, by their names."""
+        steps = [*self._steps.items()]
+        return {step.name: calls.figures.snapshot() for step, calls in steps}
 
     @property
     def has_ended(self) -> bool:
@@ -277,7 +294,8 @@ class CallRunner:
             self._steps[node.step] = StepCalls(
                 asyncio.get_running_loop(),
                 node,
-                self._resources,
+                self._function_of(node.step),
+                self._resources if self._opens_resources else None,
                 self.done,
                 self._fail,
                 self._abandoned,

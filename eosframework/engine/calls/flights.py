@@ -42,9 +42,14 @@ class CallNode:
         self.site = Site(step.name, step.on_error)
         self.after: After = _nothing
         self.once: Once | None = step.calls.once
-        self._maps = step.operator in (Operator.MAP_ASYNC, Operator.CALL_ONCE)
+        self._maps = step.operator in (
+            Operator.MAP_ASYNC,
+            Operator.MAP_BATCH_ASYNC,
+            Operator.CALL_ONCE,
+        )
         self._filters = step.operator is Operator.FILTER_ASYNC
-        self._refuses_none = self._maps and excludes_none(step.function.call)
+        is_single = step.operator is Operator.MAP_ASYNC
+        self._refuses_none = is_single and excludes_none(step.function.call)
 
     def resume(self, call: Call) -> None:
         """Run the steps that follow a call that has a result."""
@@ -76,6 +81,7 @@ class Call:
 
     __slots__ = (
         "attempt",
+        "began_at",
         "error",
         "flight",
         "has_expired",
@@ -111,6 +117,7 @@ class Call:
         self.result: Any = None
         self.error: BaseException | None = None
         self.attempt = 0
+        self.began_at = 0.0
         self.timer: Any = None
         self.has_expired = False
         self.is_over = False

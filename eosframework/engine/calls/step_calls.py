@@ -15,6 +15,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from eosframework.engine.calls.batched_calls import BatchedFunction
+from eosframework.engine.calls.call_figures import CallFigures
 from eosframework.engine.calls.flights import Call, CallNode
 from eosframework.engine.calls.resources import Resources
 from eosframework.errors import EosError, RunError
@@ -35,7 +37,8 @@ class StepCalls:
     Args:
         loop: on which everything here runs.
         node: the step.
-        resources: of the worker.
+        function: is called for its records.
+        resources: of the worker; None: the function gets none.
         done: takes a call that has a result or an error.
         failed: takes an error that ends the worker.
         abandoned: takes the name of a step whose coroutine swallows its cancellation.
@@ -45,7 +48,8 @@ class StepCalls:
         self,
         loop: asyncio.AbstractEventLoop,
         node: CallNode,
-        resources: Resources,
+        function: Callable[..., Any],
+        resources: Resources | None,
         done: Done,
         failed: Callable[[EosError], None],
         abandoned: Abandoned,
@@ -53,13 +57,16 @@ class StepCalls:
         self._loop = loop
         self._node = node
         self._name = node.step.name
-        self._call = node.step.function.call
+        batch = node.options.limits.batch
+        name = node.step.function.name
+        self._call = function if batch is None else BatchedFunction(function, batch, name)
         self._limits = node.options.limits
         self._resources = resources
         self._done = done
         self._failed = failed
         self._on_abandoned = abandoned
-        self._arguments: dict[str, Any] | None = None if node.options.resources else {}
+        has_resources = resources is not None and node.options.resources
+        self._arguments: dict[str, Any] | None = None if has_resources else {}
         self._opening: asyncio.Task[None] | None = None
         self._waiting: dict[object, deque[Call]] = {}
         self._turns: deque[object] = deque()
@@ -72,9 +79,11 @@ class StepCalls:
         self._next_at = 0.0
         self._pump_timer: asyncio.TimerHandle | None = None
         self._abandoned = 0
+        self.figures = CallFigures()
 
     def accept(self, call: Call) -> None:
         """Begin a call, at once or when its turn comes."""
+        self.figures.wanted += 1
         if self._limits.by_key and call.key is not None:
             key = _order_key(call)
             if key in self._keys:
@@ -146,6 +155,7 @@ class StepCalls:
         self.pump()
 
     async def _open(self) -> None:
+        assert self._resources is not None, "the function gets resources"
         try:
             wanted = self._node.options.resources
             self._arguments = await self._resources.open_all(wanted, self._name)
@@ -161,6 +171,9 @@ class StepCalls:
         call.has_expired = False
         self._in_flight[call.flight.owner] += 1
         self._taken += 1
+        self.figures.in_flight += 1
+        self.figures.retries += call.attempt > 1
+        call.began_at = self._loop.time()
         task = self._loop.create_task(self._run(call), name=self._name)
         self._running[task] = call
         call.timer = self._loop.call_later(self._limits.timeout_seconds, self._expire, task)
@@ -235,6 +248,9 @@ class StepCalls:
         owner = call.flight.owner
         self._in_flight[owner] -= 1
         self._taken -= 1
+        self.figures.in_flight -= 1
+        self.figures.timeouts += call.has_expired
+        self.figures.seconds.add(self._loop.time() - call.began_at)
         is_wanted = not call.flight.is_cancelled
         waits = self._limits.retry_seconds
         if error is not None and is_wanted and call.attempt <= len(waits):
@@ -242,6 +258,7 @@ class StepCalls:
             self._resting[call] = self._loop.call_later(pause, self._retry, call)
         else:
             call.error = error
+            self.figures.wanted -= 1
             self._next_of_key(call)
             if is_wanted:
                 self._done(call)
@@ -273,8 +290,10 @@ class StepCalls:
             dropped.append(call)
         for following in self._keys.values():
             kept = [call for call in following if call.flight.owner is not owner]
+            self.figures.wanted -= len(following) - len(kept)
             following.clear()
             following.extend(kept)
+        self.figures.wanted -= len(dropped)
         for call in dropped:
             self._next_of_key(call)
         for task, call in [*self._running.items()]:

@@ -20,6 +20,7 @@ from eosframework.topology.graph.graph import (
     Reorder,
     Source,
     StreamJoin,
+    WallClock,
 )
 from eosframework.topology.graph.timed_topics import TimedTopic
 
@@ -92,17 +93,22 @@ class Slots:
         self.closes_first = closes_first
         self.choice = TopicChoice(context.is_missing)
         self.keyed: list[Keyed] = []
-        self.emitting: list[Aggregate | StreamJoin | Processor | Reorder] = []
+        self.emitting: list[Aggregate | StreamJoin | Processor | Reorder | WallClock] = []
 
     def held(self, source: Source) -> tuple[Node, ...]:
         """Return the children of a source that get its records from the reorder step."""
         return () if self.reorder is None else self.reorder.followers.get(source.topic, ())
 
+    def step_of(self, clock: WallClock) -> Processor:
+        """Return the step that has a function which the wall clock calls."""
+        steps = (node for node in self.keyed if isinstance(node, Processor))
+        return next(step for step in steps if clock in step.wall_clock)
+
     def of(self, node: Keyed) -> int:
         """Return the slot of a node."""
         if node not in self.keyed:
             self.keyed.append(node)
-            emits = isinstance(node, Aggregate | StreamJoin | Processor | Reorder)
+            emits = isinstance(node, Aggregate | StreamJoin | Processor | Reorder | WallClock)
             if emits and node.emit is not Emit.EACH:
                 self.emitting.append(node)
         return self.keyed.index(node)

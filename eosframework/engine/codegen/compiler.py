@@ -31,6 +31,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     SubTopology,
     Table,
+    WallClock,
 )
 from eosframework.topology.graph.timed_topics import TimedTopic, moves_time
 from eosframework.topology.graph.walk import nodes_of
@@ -106,7 +107,7 @@ class Emission:
         run: as that of a source; its messages are `Emitted`.
     """
 
-    node: Aggregate | StreamJoin | Processor | Reorder
+    node: Aggregate | StreamJoin | Processor | Reorder | WallClock
     run: Run
 
 
@@ -184,7 +185,9 @@ def compile_part(part: SubTopology, context: CompileContext = NO_CONTEXT) -> Com
 
 
 def _emission_of(
-    node: Aggregate | StreamJoin | Processor | Reorder, part: SubTopology, slots: Slots
+    node: Aggregate | StreamJoin | Processor | Reorder | WallClock,
+    part: SubTopology,
+    slots: Slots,
 ) -> Run:
     if isinstance(node, Reorder):
         held = [source for source in part.sources if source.topic in node.followers]

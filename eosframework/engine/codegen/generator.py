@@ -56,6 +56,7 @@ from eosframework.engine.codegen.step_code import (
     write_step,
     write_table_output,
     write_timers,
+    write_wall_clock,
 )
 from eosframework.engine.codegen.time_code import (
     Pace,
@@ -79,6 +80,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     Table,
     TableOutput,
+    WallClock,
 )
 from eosframework.topology.graph.walk import may_change
 
@@ -147,7 +149,7 @@ def _kind_of(child: Node) -> _Kind:
     return _Kind.BATCH if is_batch(child) else _Kind.RECORD
 
 
-def generate_emission(node: Aggregate | StreamJoin | Processor, slots: Slots) -> Run:
+def generate_emission(node: Aggregate | StreamJoin | Processor | WallClock, slots: Slots) -> Run:
     """Return the function of the results that a keyed node emits later."""
     code = CodeWriter(slots, _write_children)
     code.refused_site = Site(node.name, node.on_error)
@@ -158,6 +160,8 @@ def generate_emission(node: Aggregate | StreamJoin | Processor, slots: Slots) ->
             write_unpaired(code, node)
         case Processor():
             write_timers(code, node)
+        case WallClock():
+            write_wall_clock(code, node)
         case Aggregate():
             code.site = Site(node.name, node.on_error)
             key = code.stored_key(3, node.store.key, node.store)

@@ -16,6 +16,7 @@ from eosframework.topology.graph.graph import (
     Sink,
     Step,
     TableOutput,
+    WallClock,
 )
 
 
@@ -114,6 +115,7 @@ def write_step(code: CodeWriter, depth: int, step: Step, current: Variables) -> 
             Operator.MAP_ASYNC
             | Operator.FILTER_ASYNC
             | Operator.FOR_EACH_ASYNC
+            | Operator.MAP_BATCH_ASYNC
             | Operator.CALL_ONCE
         ):
             raise AssertionError(f"{step.name} follows a step that remembers")
@@ -149,9 +151,15 @@ def _write_record_step(code: CodeWriter, depth: int, step: Step, current: Variab
 
 
 def write_processor(code: CodeWriter, depth: int, node: Processor, current: Variables) -> None:
-    """Write a `process` step with stores."""
+    """Write a `process` step with stores, timers or an interval."""
     code.site = Site(node.name, node.on_error)
-    call = f"{_handler(code, node)}.record({code.record_of(current)}, {current.now})"
+    handler = _handler(code, node)
+    for clock in node.wall_clock:
+        code.slots.of(clock)
+    if node.function is None:
+        code.line(depth, "pass")
+        return
+    call = f"{handler}.record({code.record_of(current)}, {current.now})"
     _write_given(code, depth, call, node, current)
 
 
@@ -164,6 +172,26 @@ def write_timers(code: CodeWriter, node: Processor) -> None:
     call = f"{_handler(code, node)}.timer({key}, t, stream_time)"
     _write_given(
         code, 3, call, node, Variables(key, "None", "t", "h", None, node.key, written=None)
+    )
+
+
+def write_wall_clock(code: CodeWriter, node: WallClock) -> None:
+    """Write the call of a function by the wall clock.
+
+    What it returns has the time at which it was due, but no time before stream time: another
+    sub-topology would take it as late.
+    """
+    code.site = Site(node.name, node.on_error)
+    step = code.slots.step_of(node)
+    handler, call = _handler(code, step), code.function(node.function)
+    code.line(3, "d, h = m.timestamp()[1], None")
+    code.line(3, "t = d if d > stream_time else stream_time")
+    key, called = "None", f"{handler}.every({call}, d, t, stream_time)"
+    if node.every is None:
+        key = code.stored_key(3, step.key, node.store)
+        called = f"{handler}.wall_timer({call}, {key}, d, t, stream_time)"
+    _write_given(
+        code, 3, called, step, Variables(key, "None", "t", "h", None, step.key, written=None)
     )
 
 

@@ -383,21 +383,34 @@ def bind(node: Aggregate, store: StoreTransaction, alarms: Alarms, limits: Limit
     return folding(store, _fold_of(node))
 
 
-def handler(node: Processor, stores: Mapping[str, StoreTransaction], alarms: Alarms) -> Handler:
+def handler(
+    node: Processor,
+    stores: Mapping[str, StoreTransaction],
+    alarms: Alarms,
+    wall_timers: Timers | None,
+    now: Callable[[], float],
+    partition: int,
+) -> Handler:
     """Return the operator of a `process` step in one task.
 
     Args:
         node: a `process` step of the graph.
         stores: the transactions of the task's stores, by name.
         alarms: the alarms of the task.
+        wall_timers: its timers of the wall clock; None: it has none.
+        now: returns the seconds since the epoch.
+        partition: of the task.
     """
     timers = None if node.timers is None else Timers(stores[node.timers.name], alarms.closes)
     return Handler(
-        node.function.call,
+        None if node.function is None else node.function.call,
         None if node.on_timer is None else node.on_timer.call,
         {name: (stores[own.name], own.key) for name, own in node.stores.items()},
         timers,
         node.key,
+        wall_timers,
+        now,
+        partition,
     )
 
 

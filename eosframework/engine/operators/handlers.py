@@ -1,15 +1,16 @@
-"""The context of a `process` function: its stores, and event-time timers.
+"""The context of a `process` function: its stores and timers.
 
 A timer is an entry under its time and key in a store of its own. It is therefore set, cancelled and
 fired in transactions, and it survives the worker. It fires directly after the record that moved
-stream time to it, ordered by time, then key.
+stream time to it, ordered by time, then key; one of the wall clock as `wall_clock` states.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from eosframework.engine.operators.store_transaction import StoreTransaction
 from eosframework.engine.operators.windows import Agenda, Alarm, TimedState
@@ -118,18 +119,33 @@ class Timers(TimedState):
             self._agenda.cancel(at, key)
 
 
+Clock = Literal["stream", "wall"]
+"""The clock of a timer."""
+
+
 class Context:
     """The second argument of a `process` function.
 
     Attributes:
         stream_time: the highest event time that the task has seen, in milliseconds.
-        record_key: the key of the record or timer.
+        record_key: the key of the record or timer; None in `on_every`.
+        partition: the partition number of the task.
     """
 
-    def __init__(self, stores: Mapping[str, KeyedStore], timers: Timers | None, key: Serde) -> None:
+    def __init__(
+        self,
+        stores: Mapping[str, KeyedStore],
+        timers: Timers | None,
+        key: Serde,
+        wall_timers: Timers | None = None,
+        now: Callable[[], float] = time.time,
+        partition: int = 0,
+    ) -> None:
         self.stream_time = 0
+        self.partition = partition
         self._stores = stores
-        self._timers = timers
+        self._timers = {"stream": timers, "wall": wall_timers}
+        self._now = now
         self._key = key
         self._encode = key_encoder(key) or bytes
         self.record_key: Any = None
@@ -147,46 +163,76 @@ class Context:
             )
         return self._stores[name]
 
-    def set_timer(self, at: int | datetime, key: Any = None) -> None:
-        """Schedule a call of `on_timer` for when stream time reaches `at`.
+    @property
+    def wall_time(self) -> int:
+        """The time of the wall clock in milliseconds since the epoch; in tests that of the driver.
+
+        A record that is run again after an abort or a crash meets another time.
+        """
+        return int(self._now() * 1000)
+
+    def set_timer(self, at: int | datetime, key: Any = None, *, clock: Clock = "stream") -> None:
+        """Schedule a call of `on_timer` or `on_wall_timer` for the time `at`.
 
         Args:
             at: milliseconds since the epoch, or a datetime (UTC if it has no zone).
-            key: passed to `on_timer`; None: the key of the record.
+            key: passed to the function; None: the key of the record.
+            clock: `"stream"`: `on_timer` is called when stream time reaches `at`. `"wall"`:
+                `on_wall_timer` is called when the wall clock does.
+
+        Raises:
+            ConfigurationError: the step declares no function for such timers, or there is no key.
         """
-        self._of_step().set(
-            as_milliseconds(at), self._encode(self.record_key if key is None else key)
-        )
+        self._of_step(clock).set(as_milliseconds(at), self._key_of(key))
 
-    def cancel_timer(self, at: int | datetime, key: Any = None) -> None:
-        """Cancel a timer that was set with the same time and key."""
-        wanted = self._encode(self.record_key if key is None else key)
-        self._of_step().cancel(as_milliseconds(at), wanted)
+    def cancel_timer(self, at: int | datetime, key: Any = None, *, clock: Clock = "stream") -> None:
+        """Cancel a timer that was set with the same time, key and clock."""
+        self._of_step(clock).cancel(as_milliseconds(at), self._key_of(key))
 
-    def _of_step(self) -> Timers:
-        if self._timers is None:
-            raise ConfigurationError("process has no timers; declare on_timer: module:function")
-        return self._timers
+    def _key_of(self, key: Any) -> bytes:
+        if key is None and self.record_key is None:
+            raise ConfigurationError(
+                "a timer needs a key: there is no record here whose key it could have; state key="
+            )
+        return self._encode(self.record_key if key is None else key)
+
+    def _of_step(self, clock: Clock) -> Timers:
+        if clock not in self._timers:
+            raise ConfigurationError(f"clock={clock!r} is unknown; expected 'stream' or 'wall'")
+        found = self._timers[clock]
+        if found is None:
+            function = "on_timer" if clock == "stream" else "on_wall_timer"
+            raise ConfigurationError(
+                f"process has no timers of this clock ({clock}); declare {function}: "
+                f"module:function"
+            )
+        return found
 
 
 class Handler:
     """Runs the functions of one `process` step in one task.
 
     Args:
-        function: takes a record and the context, returns records or None.
+        function: takes a record and the context, returns records or None; None: records end here.
         on_timer: takes key, time in milliseconds and the context, returns records or None.
         stores: store transactions and key serdes, by name.
         timers: None where the step has no `on_timer`.
         key: serde of the stream's keys.
+        wall_timers: None where the step has no `on_wall_timer`.
+        now: returns the seconds since the epoch.
+        partition: of the task.
     """
 
     def __init__(
         self,
-        function: Callable[[Record, Context], Any],
+        function: Callable[[Record, Context], Any] | None,
         on_timer: Callable[[Any, int, Context], Any] | None,
         stores: Mapping[str, tuple[StoreTransaction, Serde]],
         timers: Timers | None,
         key: Serde,
+        wall_timers: Timers | None = None,
+        now: Callable[[], float] = time.time,
+        partition: int = 0,
     ) -> None:
         self.timers = timers
         self._function = function
@@ -199,16 +245,45 @@ class Handler:
             },
             timers,
             key,
+            wall_timers,
+            now,
+            partition,
         )
 
     def record(self, record: Record, stream_time: int) -> Any:
         """Return the result of the function for a record."""
+        assert self._function is not None, "records reach a step that has a function for them"
         return self._function(record, self._at(record.key, record.timestamp, stream_time))
 
     def timer(self, key: Any, at: int, stream_time: int) -> Any:
         """Return the result of `on_timer`."""
         assert self._on_timer is not None, "timers are set only where there is such a function"
         return self._on_timer(key, at, self._at(key, at, stream_time))
+
+    def wall_timer(
+        self,
+        function: Callable[[Any, int, Context], Any],
+        key: Any,
+        due: int,
+        at: int,
+        stream_time: int,
+    ) -> Any:
+        """Return the result of `on_wall_timer`.
+
+        Args:
+            function: the function.
+            key: of the timer.
+            due: the time of the timer, in milliseconds.
+            at: the event time of what it puts and returns.
+            stream_time: of the task.
+        """
+        return function(key, due, self._at(key, at, stream_time))
+
+    def every(
+        self, function: Callable[[int, Context], Any], due: int, at: int, stream_time: int
+    ) -> Any:
+        """Return the result of `on_every`; see `wall_timer`."""
+        return function(due, self._at(None, at, stream_time))
 
     def _at(self, key: Any, timestamp: int, stream_time: int) -> Context:
         self._timestamp = timestamp

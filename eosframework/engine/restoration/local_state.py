@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from eosframework.engine.codegen.compiler import CompiledPart
@@ -34,6 +35,7 @@ class LocalState:
         storeless: a backend without stores, for tasks that use global tables only.
         standby: keeps copies of other workers' stores; None: there are none.
         limits: limits on the work that one record may cause; None: the defaults.
+        now: returns the seconds since the epoch, for functions that ask for the time.
     """
 
     backend: StateBackend
@@ -45,6 +47,7 @@ class LocalState:
     storeless: StateBackend | None = None
     standby: Standby | None = None
     limits: Limits | None = None
+    now: Callable[[], float] = time.time
 
     @property
     def records_left(self) -> int:
@@ -65,7 +68,7 @@ class LocalState:
             if self.storeless is None or not compiled.keyed:
                 return None
             nothing = self.storeless.open(name, 1, ())
-            return OpenState(compiled, partition, nothing, topics, self.limits)
+            return OpenState(compiled, partition, nothing, topics, self.limits, now=self.now)
         stores = None if self.standby is None else self.standby.hand_over((name, partition))
         if stores is None:
             stores = self.backend.open(f"{name}-{partition}", self.partitions[name], identities)
@@ -73,7 +76,7 @@ class LocalState:
             stores = self.shared.share(name, partition, stores)
         paced_by = compiled.paced_by.items()
         upstream = {topic: self.partitions.get(timed.writer, 0) for topic, timed in paced_by}
-        return OpenState(compiled, partition, stores, topics, self.limits, upstream)
+        return OpenState(compiled, partition, stores, topics, self.limits, upstream, now=self.now)
 
     def turn(self, assigned: Sequence[Task]) -> list[Task]:
         """Restore assigned tasks for a slice of time, and return those that can run."""

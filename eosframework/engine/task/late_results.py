@@ -32,7 +32,14 @@ from eosframework.engine.operators.stream_joins import Unpaired
 from eosframework.errors import DataRejected, raised_by_functions
 from eosframework.records import TopicPartition
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.graph.graph import Aggregate, Processor, Reorder, StreamJoin, Table
+from eosframework.topology.graph.graph import (
+    Aggregate,
+    Processor,
+    Reorder,
+    StreamJoin,
+    Table,
+    WallClock,
+)
 from eosframework.transactions.ports import Message, Output
 
 
@@ -125,7 +132,7 @@ def unpaired_message(join: StreamJoin, partition: int, record: Unpaired) -> Unpa
 STRETCHES = 16
 """The number of stretches into which a rejected stretch of parts is divided."""
 
-Node = Aggregate | StreamJoin | Table | Processor | Reorder
+Node = Aggregate | StreamJoin | Table | Processor | Reorder | WallClock
 
 
 @dataclass(frozen=True, slots=True)

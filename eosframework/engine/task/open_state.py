@@ -11,15 +11,18 @@ never ahead of Kafka, and changes missing from it are read from the changelog.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eosframework.engine.codegen.compiler import CompiledPart, Emission
 from eosframework.engine.failures.failure_handler import LateRecords, LeftOut
 from eosframework.engine.operators.binding import JoinBinding, bind, handler, transaction_of
 from eosframework.engine.operators.expiry import Expiring, StreamTime
+from eosframework.engine.operators.handlers import Timers
 from eosframework.engine.operators.reordering import Reordering
 from eosframework.engine.operators.store_transaction import Journal, Limits, WholeTopic
+from eosframework.engine.operators.wall_clock import due_times
 from eosframework.engine.operators.watermarks import UpstreamTimes
 from eosframework.engine.operators.windows import Alarms, WindowOperator
 from eosframework.engine.stores.state_ports import Reached, TaskStores
@@ -28,7 +31,7 @@ from eosframework.engine.task.task_windows import TaskWindows, timed_nodes
 from eosframework.engine.task.transaction_receipts import TransactionReceipt
 from eosframework.errors import RunError
 from eosframework.records import EARLIEST_OUTPUT_MS, Headers, TopicPartition
-from eosframework.topology.graph.graph import Aggregate, Keyed, Processor, Reorder
+from eosframework.topology.graph.graph import Aggregate, Keyed, Processor, Reorder, WallClock
 from eosframework.topology.graph.timed_topics import time_store_of
 from eosframework.transactions import failpoints
 from eosframework.transactions.ports import Message, Output
@@ -93,6 +96,7 @@ class OpenState:
         topics: the rows of global tables, by topic.
         limits: limits on the work that one record may cause.
         upstream: number of upstream tasks, by topic of `compiled.paced_by`.
+        now: returns the seconds since the epoch.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class OpenState:
         topics: Mapping[str, WholeTopic] | None = None,
         limits: Limits | None = None,
         upstream: Mapping[str, int] | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.journal: Journal = []
         self.stores = stores
@@ -124,6 +129,12 @@ class OpenState:
         alarms = Alarms()
         self._limits = limits or Limits()
         joins = JoinBinding(self._sessions, topics or {}, alarms, self._limits)
+        self._now = now
+        self._due_times = {
+            node.store.name: due_times(node, self._sessions[node.store.name], partition)
+            for node in compiled.keyed
+            if isinstance(node, WallClock)
+        }
         bound = [self._bind(node, joins, alarms) for node in compiled.keyed]
         self._reordering = [one for one in bound if isinstance(one, Reordering)]
         self.operators: Sequence[Any] = [
@@ -150,7 +161,12 @@ class OpenState:
             case Aggregate():
                 return bind(node, self._sessions[node.store.name], alarms, self._limits)
             case Processor():
-                return handler(node, self._sessions, alarms)
+                found = (self._due_times[clock.store.name] for clock in node.wall_clock)
+                wall_timers = next((one for one in found if isinstance(one, Timers)), None)
+                now, partition = self._now, self._partition
+                return handler(node, self._sessions, alarms, wall_timers, now, partition)
+            case WallClock():
+                return self._due_times[node.store.name]
             case Reorder():
                 tables = {source.topic for source in self._sources if source.is_table}
                 store = self._sessions[node.store.name]

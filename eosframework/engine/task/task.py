@@ -210,6 +210,11 @@ class Task:
         return self.stores is not None and self.stores.windows.has_rest
 
     @property
+    def owes_clock(self) -> bool:
+        """True if functions that the wall clock calls may be due since the task was started."""
+        return self.stores is not None and self.stores.windows.owes_clock
+
+    @property
     def has_pending(self) -> bool:
         """True if a rest, or fetched messages, may be run now."""
         return self.has_rest or self._cut is not None or self._queue.is_ready()

@@ -46,6 +46,7 @@ from eosframework.topology.graph.graph import (
     Reorder,
     StreamJoin,
     Table,
+    WallClock,
 )
 from eosframework.transactions.ports import Message, Output
 
@@ -58,6 +59,10 @@ MOST_BYTES = 16 * 2**20
 
 MOST_SECONDS = 1.0
 """The time of a transaction's results after which it takes no further one."""
+
+
+NOT_LOOKED = -1
+"""Earlier than every time of the wall clock."""
 
 
 class ClosingCut(BaseException):
@@ -139,14 +144,14 @@ class TimedNode:
         emission: the steps that follow it, if its results are emitted later.
     """
 
-    node: Aggregate | StreamJoin | Table | Processor | Reorder
+    node: Aggregate | StreamJoin | Table | Processor | Reorder | WallClock
     operator: TimedState
     emission: Emission | None
 
     @property
     def idle_seconds(self) -> float | None:
         """The time without a record after which its windows close; None: never."""
-        window = None if isinstance(self.node, Processor) else self.node.store.window
+        window = None if isinstance(self.node, Processor | WallClock) else self.node.store.window
         return None if window is None or not window.close_idle_ms else window.close_idle_ms / 1000
 
     @property
@@ -168,7 +173,7 @@ def timed_nodes(compiled: CompiledPart, operators: Sequence[Any]) -> list[TimedN
         TimedNode(node, timed, emissions.get(id(node)))
         for node, operator in zip(compiled.keyed, operators, strict=True)
         if isinstance(timed := _timed(operator), TimedState)
-        and isinstance(node, Aggregate | StreamJoin | Table | Processor | Reorder)
+        and isinstance(node, Aggregate | StreamJoin | Table | Processor | Reorder | WallClock)
     ]
 
 
@@ -201,7 +206,14 @@ class TaskWindows:
         self.alarm = alarms.closes
         self.has_rest = False
         self._ends = alarms.ends
-        self._closing = [n for n in nodes if n.node.emit is Emit.CLOSE and n.emission is not None]
+        self._clocked = [n for n in nodes if isinstance(n.node, WallClock)]
+        self._clock = NOT_LOOKED
+        """The time of the wall clock up to which functions are called."""
+        self._closing = [
+            n
+            for n in nodes
+            if n.node.emit is Emit.CLOSE and n.emission is not None and n not in self._clocked
+        ]
         self._ending = [n for n in nodes if n.node.emit is not Emit.CLOSE]
         self._idle_times = sorted({n.idle_seconds for n in self._closing if n.idle_seconds})
         self._partition = partition
@@ -223,7 +235,7 @@ class TaskWindows:
             RunError: a store was made for other windows.
         """
         if not self._is_known:
-            for node in (*self._closing, *self._ending):
+            for node in (*self._closing, *self._ending, *self._clocked):
                 node.operator.begin()
             self._is_known = True
             now = self._starts_at
@@ -234,6 +246,7 @@ class TaskWindows:
     def reset(self) -> None:
         """Discard what the operators know of the stores, whose content may change."""
         self._is_known = self.has_rest = False
+        self._clock = NOT_LOOKED
         self._by_clock.clear()
         self.alarm.due = self._ends.due = NEVER
         self.next_transaction()
@@ -350,6 +363,29 @@ class TaskWindows:
         self._by_clock.extend(nodes)
         self.close_at(out, now, failed, state)
 
+    @property
+    def is_clocked(self) -> bool:
+        """True if the wall clock calls functions of the task."""
+        return bool(self._clocked)
+
+    @property
+    def owes_clock(self) -> bool:
+        """True if the due times of the wall clock were not looked at since the last start."""
+        return self.is_clocked and self._clock == NOT_LOOKED
+
+    def clock_due(self) -> int:
+        """Return the time of the wall clock at which the first function is due."""
+        self.begin()
+        return min((node.operator.due() for node in self._clocked), default=NEVER)
+
+    def look_at_clock(self, time: int) -> bool:
+        """Note the time of the wall clock, in milliseconds; return whether a function is due."""
+        self._clock = time
+        return self.clock_due() <= time
+
+    def _until(self, node: TimedNode, now: int) -> int:
+        return self._clock if isinstance(node.node, WallClock) else node.until(now)
+
     def _close_around(
         self, offset: int, out: list[Output], now: int, failed: Failed, state: RunState
     ) -> None:
@@ -376,12 +412,13 @@ class TaskWindows:
             if isinstance(node.operator, Reordering):
                 self._release(node, node.operator, pass_)
             else:
-                self._close_one(node, node.until(pass_.now), pass_)
+                self._close_one(node, self._until(node, pass_.now), pass_)
 
     def _first_due(self, pass_: _Pass) -> TimedNode | None:
         """Return the first node with something due."""
-        for node in self._closing:
-            if node is not pass_.besides and node.operator.due() <= node.until(pass_.now):
+        clocked = self._clocked if pass_.besides is None else ()
+        for node in (*self._closing, *clocked):
+            if node is not pass_.besides and node.operator.due() <= self._until(node, pass_.now):
                 return node
         return None
 
@@ -450,7 +487,7 @@ class TaskWindows:
                     yield self._message(node.node, closed)
 
     def _message(
-        self, node: Aggregate | StreamJoin | Table | Processor | Reorder, closed: Any
+        self, node: Aggregate | StreamJoin | Table | Processor | Reorder | WallClock, closed: Any
     ) -> Message:
         if isinstance(node, Reorder):
             return closed
@@ -458,6 +495,9 @@ class TaskWindows:
             key, at = closed
             assert node.timers is not None, "only timers come due"
             return EmittedResult(node.timers.changelog, self._partition, key, None, at, JSON)
+        if isinstance(node, WallClock):
+            key, at = closed
+            return EmittedResult(node.store.changelog, self._partition, key, None, at, JSON)
         if isinstance(node, StreamJoin) and isinstance(closed, Unpaired):
             return unpaired_message(node, self._partition, closed)
         key, result, timestamp = closed[:3]

@@ -79,7 +79,7 @@ class Bisection:
         Raises:
             RecordFailed: the record was already known; its dead letter is rejected as well.
             RunError: a result was already known, and its dead letter is rejected as well; or the
-                broker rejects the changelog records of windows that the clock closed.
+                broker rejects the changelog records of a transaction that the clock began.
         """
         until = earlier.until if earlier is not None else dict(refused.positions)
         if refused.records > 1:
@@ -88,8 +88,9 @@ class Bisection:
             return cls(1, until, trial=trial)
         if refused.record is None:
             raise RunError(
-                f"the broker rejects the changelog records of windows that the clock closed "
-                f"(close_when_idle): {refused.error}; raise max.message.bytes of the changelog"
+                f"the broker rejects the changelog records of a transaction that the clock began "
+                f"(close_when_idle, every or timers of the wall clock): {refused.error}; raise "
+                f"max.message.bytes of the changelog"
             )
         partition, offset = refused.record
         known = None if earlier is None else earlier.culprit(partition)

@@ -164,6 +164,7 @@ def _is_read(tasks: Iterable[Task], ends: Mapping[TopicPartition, int]) -> bool:
         task.state is TaskState.RUNNING
         and not task.in_transaction
         and not task.has_rest
+        and not task.owes_clock
         and not task.has_waiting
         and not task.lags_behind_markers
         and all(task.read_to(p) >= ends.get(p, 0) for p in task.partitions)

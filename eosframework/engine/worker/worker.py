@@ -31,12 +31,14 @@ from eosframework.engine.worker.fetch_control import FetchControl
 from eosframework.engine.worker.quiet_tasks import IdleWindows, Passing, QuietTasks
 from eosframework.engine.worker.settlement import WorkerSettlement
 from eosframework.engine.worker.takeover import Takeover
+from eosframework.engine.worker.wall_clock import WallClock
 from eosframework.engine.worker.worker_plan import Plan, WorkerCounts, WorkerOptions
 from eosframework.engine.worker.worker_views import (
     LateNotice,
     PauseNotice,
     WorkerView,
     add_task,
+    call_figures,
     committed_positions,
     keyless_records,
     late_places,
@@ -175,6 +177,7 @@ class Worker:
         self._catch_up: CatchUp | None = None
         self._membership: object = None
         self._unreadable: dict[TopicPartition, RunError] = {}
+        self._wall_clock = WallClock(now)
         self._idle_windows = IdleWindows(plan, log, clock)
         self._quiet_tasks = QuietTasks(log, options.max_task_idle_seconds, clock, self._may_be_idle)
         self._passing = Passing(plan, log, options.watermark_interval_seconds, clock)
@@ -257,6 +260,7 @@ class Worker:
             late=late_places(self._plan.parts.values())
             | late_records(self._late_of_released, self.tasks.values()),
             keyless=keyless_records(self._keyless_of_released, self.tasks.values()),
+            calls=call_figures(self._plan.parts.values(), self._calls),
         )
 
     def start(self) -> None:
@@ -444,6 +448,7 @@ class Worker:
                         self._next_task = number + 1
                 if task.has_rest or not task.group.may_run(task):
                     continue
+                self._wall_clock.look_at(task, self._membership)
                 if task.stores or task.time.is_kept:
                     self._idle_windows.look_at(task, self._membership)
                     self.counts.closed_by_clock = self._idle_windows.closings

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from eosframework.engine.calls.call_figures import NO_CALLS, CallSnapshot
+from eosframework.engine.calls.call_runner import CallRunner
 from eosframework.engine.codegen.compiler import CompiledPart
 from eosframework.engine.failures.failure_handler import LatePlace
 from eosframework.engine.task.measurements import MeasuresSnapshot
@@ -15,7 +17,8 @@ from eosframework.engine.task.task import Task
 from eosframework.engine.task.task_states import TaskState
 from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph.graph import Aggregate, StreamJoin
+from eosframework.topology.graph.graph import Aggregate, Step, StreamJoin
+from eosframework.topology.graph.walk import nodes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class WorkerView:
             nothing.
         late: late records of committed transactions, by step and topic.
         keyless: records that steps skipped because they have no key, likewise.
+        calls: of steps that call a coroutine, by step.
     """
 
     counts: WorkerCounts
@@ -57,6 +61,7 @@ class WorkerView:
     unavailable: str | None = None
     late: Mapping[LatePlace, int] = field(default_factory=dict[LatePlace, int])
     keyless: Mapping[LatePlace, int] = field(default_factory=dict[LatePlace, int])
+    calls: Mapping[str, CallSnapshot] = field(default_factory=dict[str, CallSnapshot])
 
 
 def task_view(task: Task) -> TaskView:
@@ -97,6 +102,15 @@ def late_places(parts: Iterable[CompiledPart]) -> dict[LatePlace, int]:
         if isinstance(node, StreamJoin) or (isinstance(node, Aggregate) and node.store.window)
         for topic in part.sources
     }
+
+
+def call_figures(
+    parts: Iterable[CompiledPart], runner: CallRunner | None
+) -> dict[str, CallSnapshot]:
+    """Return the figures of each step that calls a coroutine, also before its first call."""
+    nodes = (node for part in parts for node in nodes_of(part.part))
+    steps = (node.name for node in nodes if isinstance(node, Step) and node.calls is not None)
+    return dict.fromkeys(steps, NO_CALLS) | ({} if runner is None else {**runner.figures()})
 
 
 def late_records(released: Counter[LatePlace], tasks: Iterable[Task]) -> Counter[LatePlace]:

@@ -62,6 +62,7 @@ from eosframework.topology.graph.graph import (
     JoinSide,
     OnError,
     Policy,
+    Processor,
     Sink,
     StreamJoin,
     SubTopology,
@@ -97,9 +98,10 @@ def unproved_topics(graph: Graph) -> dict[str, str]:
     """Return the topics of results of many inputs, each with the step that emits them.
 
     A step emits such results at a commit (`emit: commit`), when the wall clock closes a window
-    (`close_when_idle`), or when stream time passes idle sources, of a task that reads a repartition
-    topic. The outputs of the following steps have no receipts either, dead letters and late records
-    included. A record that another sub-topology reads from such a topic is an ordinary input.
+    (`close_when_idle`) or calls a function, or when stream time passes idle sources, of a task that
+    reads a repartition topic. The outputs of the following steps have no receipts either, dead
+    letters and late records included. A record that another sub-topology reads from such a topic is
+    an ordinary input.
     """
     found: dict[str, str] = {}
     timed = timed_topics(graph)
@@ -115,6 +117,8 @@ def unproved_topics(graph: Graph) -> dict[str, str]:
 def _reason(node: AnyNode, *, passes: bool) -> str | None:
     if isinstance(node, Aggregate) and node.emit is Emit.COMMIT:
         return "emit: commit"
+    if isinstance(node, Processor) and node.wall_clock:
+        return "called by the wall clock"
     if not waits_for_time(node):
         return None
     window = node.store.window if isinstance(node, Aggregate) else None

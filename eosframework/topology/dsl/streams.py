@@ -33,6 +33,7 @@ from eosframework.topology.dsl.declarations import (
     policy_of,
     window_of,
 )
+from eosframework.topology.spec.call_spec import DEFAULT_BATCH
 from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
 from eosframework.topology.spec.step_spec import How
 from eosframework.topology.spec.topology_spec import (
@@ -80,6 +81,9 @@ class Joinable(Generic[K, V]):
         *,
         stores: Mapping[str, SerdeLike | StoreOptions] | None = None,
         on_timer: FunctionLike | None = None,
+        on_wall_timer: FunctionLike | None = None,
+        every: DurationLike | None = None,
+        on_every: FunctionLike | None = None,
         order: Literal["time", "arrival"] | None = None,
         name: str | None = None,
     ) -> Stream:
@@ -91,20 +95,58 @@ class Joinable(Generic[K, V]):
                 values, or its `StoreOptions`.
             on_timer: takes key, time in milliseconds and context when a timer is due that was set
                 with `context.set_timer`; returns records like the function.
+            on_wall_timer: takes the same when the wall clock reaches a time that was set with
+                `context.set_timer(at, clock="wall")`.
+            every: interval of the wall clock at which `on_every` is called, in each task.
+            on_every: takes the time in milliseconds and context; returns records like the function.
             order: of records after a repartition topic, with stores or timers. time: that of a
                 backfill; each record waits until stream time has passed it. arrival: at once.
                 None: time with `on_timer`, else arrival.
             name: start of the names of the stores. None: the name of the source, or of the stream
                 or `group_by` that was named last.
         """
-        if stores is None and on_timer is None and order is None and name is None:
-            return self.declared("process", self.recording.reference("process", function))
         reference = self.recording.reference
+        functions = {
+            "on_timer": on_timer,
+            "on_wall_timer": on_wall_timer,
+            "on_every": on_every,
+        }
+        options: dict[str, Any] = {
+            role: reference(role, given) for role, given in functions.items() if given is not None
+        }
+        stated = {"every": every, "order": order, "name": name}
+        options |= {option: value for option, value in stated.items() if value is not None}
+        if stores is None and not options:
+            return self.declared("process", reference("process", function))
+        kept = (stores or {}).items()
+        options["stores"] = {n: declared_store(self.recording, given) for n, given in kept}
+        return self.declared("process", {"call": reference("process", function), **options})
+
+    def every(
+        self,
+        interval: DurationLike,
+        function: Callable[[int, Any], Any] | str,
+        *,
+        per: Literal["task", "application"] = "task",
+        name: str | None = None,
+    ) -> Stream:
+        """Call a function at an interval of the wall clock; the result has the records it returns.
+
+        It is called at the multiples of the interval since the epoch (UTC), whether records come
+        or not. After a pause it is called once, not once for each missed time. Records of this
+        stream end here. To read the stores of a `process` step, state `every` there.
+
+        Args:
+            interval: a timedelta, or text such as `10s`.
+            function: takes the time in milliseconds since the epoch, and a `Context`; returns
+                records like the function of `process`, or None.
+            per: `"task"`: each task calls it. `"application"`: the task of partition 0 calls it.
+            name: start of the name of the store with the last due time. None: as for `process`.
+        """
         declared = {
-            "call": reference("process", function),
-            "stores": {n: declared_store(self.recording, s) for n, s in (stores or {}).items()},
-            "on_timer": None if on_timer is None else reference("on_timer", on_timer),
-            "order": order,
+            "every": interval,
+            "on_every": self.recording.reference("on_every", function),
+            "per": per,
             "name": name,
         }
         return self.declared("process", declared)
@@ -463,6 +505,27 @@ class Stream(Joinable[K, V]):
             options: see `CallOptions`.
         """
         return self._call("map_async", function, options)
+
+    def map_batch_async(
+        self,
+        function: Callable[Concatenate[list[V], ...], Awaitable[list[Made]]] | str,
+        *,
+        batch: int = DEFAULT_BATCH,
+        **options: Unpack[CallOptions],
+    ) -> Stream[K, Made]:
+        """Replace values with those that the coroutine `function(values)` returns for several.
+
+        The calls of records that begin together are one; see `map_async`. A value may come in
+        another batch after an abort, so its result must not depend on the others.
+
+        Args:
+            function: declared with `async def`; takes a list of values, and the resources by name,
+                and returns a list of as many results in their order.
+            batch: the most values of a call. `concurrency` counts records: state a multiple of it.
+            options: see `CallOptions`.
+        """
+        declared = declared_call(self.recording, "map_batch_async", function, options)
+        return self.declared("map_batch_async", {**declared, "batch": batch})
 
     def filter_async(
         self,

@@ -107,7 +107,9 @@ def _along(
             continue
         seen.add((id(node), keys))
         yield node, keys
-        if isinstance(node, Processor) or (isinstance(node, Step) and node.operator in _NEW_KEY):
+        if isinstance(node, Processor):
+            keys = frozenset({identity(next(iter(node.functions.values())))})
+        elif isinstance(node, Step) and node.operator in _NEW_KEY:
             keys = frozenset({identity(node.function)})
         todo += [(child, keys) for _, child in followers_of(node)]
 
@@ -117,8 +119,7 @@ def _stores_of(node: AnyNode) -> list[str]:
         case Aggregate():
             return [node.store.name]
         case Processor():
-            timers = () if node.timers is None else (node.timers,)
-            return [store.name for store in (*node.stores.values(), *timers)]
+            return [store.name for store in node.all_stores]
         case JoinSide(join=StreamJoin() as join):
             return [join.store.name]
         case _:
@@ -428,12 +429,9 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
             form, made_by = _form(store.value), node.functions
             yield _Kept(store, str(node.fold), store.key, form, window, functions=made_by)
         case Processor():
-            timed = {} if node.on_timer is None else {"on_timer": node.on_timer}
-            made_by = {"call": node.function, **timed}
-            kept = [(store, "process") for store in node.stores.values()]
-            kept += [] if node.timers is None else [(node.timers, "timers")]
-            for store, kind in kept:
-                yield _Kept(store, kind, store.key, _form(store.value), functions=made_by)
+            for store in node.all_stores:
+                kind, form = _kind_of(node, store), _form(store.value)
+                yield _Kept(store, kind, store.key, form, functions=node.functions)
         case JoinSide(join=StreamJoin() as join):
             sides = " and ".join(map(_form, join.values))
             within = f"-{join.before_ms}/+{join.after_ms}/{join.grace_ms} ms"
@@ -441,6 +439,15 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
             yield _Kept(join.store, f"{join.kind} join", join.key, sides, within, functions=made_by)
         case _:
             pass
+
+
+def _kind_of(node: Processor, store: Store) -> str:
+    if store is node.timers:
+        return "timers"
+    found = next((clock for clock in node.wall_clock if clock.store is store), None)
+    if found is None:
+        return "process"
+    return "wall timers" if found.every is None else "every"
 
 
 def _form(serde: Serde) -> str:

@@ -49,7 +49,7 @@ def functions_of(node: AnyNode) -> Iterator[Function]:
         case Aggregate():
             found = node.functions.values()
         case Processor():
-            found = (node.function, node.on_timer)
+            found = node.functions.values()
         case Lookup():
             found = (node.of, node.function)
         case JoinSide():

@@ -163,29 +163,81 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Processor:
-    """Calls a function with each record, the node's stores and its timers.
+class Every:
+    """The interval at which the wall clock calls a function.
 
     Args:
-        function: takes the whole record and a context.
-        on_timer: takes key, time and the context; None: there are no timers.
-        stores: by the names that the functions use.
-        timers: store of pending timers; None: there are no timers.
-        key: serde of the records' keys.
-        order: of its records after a repartition topic.
-        children: nodes that receive the records that the functions return.
+        interval_ms: due times are its multiples since the epoch.
+        is_once: the task of partition 0 calls it, for the whole application.
+    """
+
+    interval_ms: int
+    is_once: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WallClock:
+    """A function of a `process` step that the wall clock calls.
+
+    Args:
+        function: takes the time and a context; with timers, the key before them.
+        store: the due times.
+        every: None: the times are those of timers, which functions set.
     """
 
     name: str
     stream: str
     function: Function
+    store: Store
+    every: Every | None
+    on_error: OnError
+
+    @property
+    def emit(self) -> Emit:
+        """CLOSE: the function is called when its time has passed, as a window is closed."""
+        return Emit.CLOSE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Processor:
+    """Calls a function with each record, the node's stores and its timers.
+
+    Args:
+        function: takes the whole record and a context; None: records end here.
+        on_timer: takes key, time and the context; None: there are no timers of stream time.
+        stores: by the names that the functions use.
+        timers: store of pending timers of stream time; None: there are none.
+        key: serde of the records' keys.
+        order: of its records after a repartition topic.
+        wall_clock: the functions that the wall clock calls.
+        children: nodes that receive the records that the functions return.
+    """
+
+    name: str
+    stream: str
+    function: Function | None
     on_timer: Function | None
     stores: dict[str, Store]
     timers: Store | None
     key: Serde
     on_error: OnError
     order: Order = Order.ARRIVAL
+    wall_clock: tuple[WallClock, ...] = ()
     children: list[Node] = field(default_factory=list["Node"])
+
+    @property
+    def all_stores(self) -> tuple[Store, ...]:
+        """The stores of its functions, and those with due times."""
+        timers = () if self.timers is None else (self.timers,)
+        return (*self.stores.values(), *timers, *(clock.store for clock in self.wall_clock))
+
+    @property
+    def functions(self) -> dict[str, Function]:
+        """Its functions, by their role."""
+        found = {"call": self.function, "on_timer": self.on_timer}
+        for clock in self.wall_clock:
+            found["on_wall_timer" if clock.every is None else "on_every"] = clock.function
+        return {role: function for role, function in found.items() if function is not None}
 
     @property
     def emit(self) -> Emit:
@@ -396,7 +448,7 @@ class TableOutput:
 Node = Step | Sink | TableOutput | Aggregate | Processor | Table | Lookup | JoinSide
 """A node that can follow a source or a step."""
 
-Keyed = Aggregate | Processor | Table | Lookup | TableJoin | StreamJoin | View | Reorder
+Keyed = Aggregate | Processor | WallClock | Table | Lookup | TableJoin | StreamJoin | View | Reorder
 """A node or view that uses the stores of a task."""
 
 

@@ -31,6 +31,7 @@ class Operator(StrEnum):
     MAP_BATCH = "map_batch"  # RecordBatch -> RecordBatch of as many rows
     FILTER_BATCH = "filter_batch"  # RecordBatch -> array of booleans, one for each row
     MAP_ASYNC = "map_async"  # value -> awaitable of a value
+    MAP_BATCH_ASYNC = "map_batch_async"  # list of values -> awaitable of a list
     FILTER_ASYNC = "filter_async"  # value -> awaitable of a bool
     FOR_EACH_ASYNC = "for_each_async"  # value -> awaitable, ignored
     CALL_ONCE = "call_once"  # (value, Effect) -> value or awaitable of one; in JSON

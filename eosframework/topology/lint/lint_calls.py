@@ -27,14 +27,19 @@ _FOR_COROUTINES = {
     "map_values": "map_async",
     "peek": "for_each_async",
     "filter_batch": "filter_async",
-    "map_batch": "map_async",
+    "map_batch": "map_batch_async",
 }
 """By operator, the one that does the same with a coroutine."""
 
 _OF_EFFECTS = ("call", "look_up")
 """Functions of call_once that may be declared with `async def`."""
 
-_FOR_FUNCTIONS = {"filter_async": "filter", "map_async": "map_values", "for_each_async": "peek"}
+_FOR_FUNCTIONS = {
+    "filter_async": "filter",
+    "map_async": "map_values",
+    "for_each_async": "peek",
+    "map_batch_async": "map_batch",
+}
 
 
 def resources_at(spec: TopologySpec, path: SpecPath) -> Iterable[str]:

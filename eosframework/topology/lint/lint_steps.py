@@ -210,11 +210,14 @@ _BY_FIELD: dict[tuple[str, str], tuple[str, ...]] = {
     ("group_by", "by"): _RECORD,
     ("process", "call"): ("the whole record", "a context"),
     ("process", "on_timer"): ("the key", "the time", "a context"),
+    ("process", "on_wall_timer"): ("the key", "the time", "a context"),
+    ("process", "on_every"): ("the time", "a context"),
     ("map_batch", "call"): ("a batch",),
     ("filter_batch", "call"): ("a batch",),
     **{(operator, "call"): _VALUE for operator in CALLS},
     ("call_once", "call"): _EFFECT,
     ("call_once", "look_up"): _EFFECT,
+    ("map_batch_async", "call"): ("a list of values",),
     ("reduce", "add"): ("the aggregate", "a value"),
     ("aggregate", "add"): ("the aggregate", "a value"),
     ("aggregate", "initial"): (),
@@ -390,6 +393,10 @@ def _anywhere(spec: TopologySpec, step: StepSpec) -> Iterator[str]:
             )
         if declared.window is not None and declared.window.close_when_idle is not None:
             yield "close_when_idle closes windows by the wall clock"
+    if step.handler is not None:
+        for role in ("on_every", "on_wall_timer"):
+            if (role,) in step.handler.functions:
+                yield f"{role} is called by the wall clock, and never in a backfill"
     if step.join is not None and is_global(spec, step.join.with_):
         yield (
             f"each process reads global table {step.join.with_!r} by itself. A table with history "

@@ -100,7 +100,7 @@ class StepTypes:
         match step.operator:
             case "map_values" | "map_async" | "call_once":
                 return self._made(step.function, before)
-            case "flat_map_values":
+            case "flat_map_values" | "map_batch_async":
                 return self._made(step.function, before, element_of)
             case "map":
                 return self._made(step.function, before, _value_of)
@@ -185,6 +185,7 @@ _KEEPS_KEY = _KEEPS_BOTH | {
     "join",
     "map_batch",
     "map_async",
+    "map_batch_async",
     "call_once",
 }
 _KEEPS_VALUE = _KEEPS_BOTH | {"select_key", "group_by", "deduplicate"}

@@ -153,8 +153,7 @@ class Naming:
             return step if stated else step.with_option("store", name)
         if (handler := step.handler) is not None:
             name = handler.name or base.name
-            timers = ["timers"] if handler.on_timer is not None else []
-            for given in (*handler.declared_stores, *timers):
+            for given in (*handler.declared_stores, *handler.timed_stores):
                 self._store(
                     base,
                     f"{name}.{given}",

@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, JSON, KEPT_JSON, Serde
+from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, JSON, KEPT_JSON, STRING, Serde
 from eosframework.topology.graph.graph import (
     Aggregate,
     Calls,
     Emit,
+    Every,
     FoldKind,
     Function,
     Graph,
@@ -31,6 +32,7 @@ from eosframework.topology.graph.graph import (
     TableMode,
     TableOutput,
     TableSink,
+    WallClock,
 )
 from eosframework.topology.graph.timed_topics import with_reordering, with_time_stores
 from eosframework.topology.graph.walk import retry_topics_of, with_retry_sources
@@ -350,14 +352,34 @@ class _Resolver:
         return Processor(
             name=name,
             stream=stream,
-            function=self._function(declared.call),
+            function=None if declared.call is None else self._function(declared.call),
             on_timer=None if declared.on_timer is None else self._function(declared.on_timer),
             stores=stores,
             timers=timers,
             key=key,
             on_error=self._policies[stream],
             order=declared.records_order,
+            wall_clock=tuple(self._wall_clock(stream, name, declared, key)),
         )
+
+    def _wall_clock(
+        self, stream: str, name: str, declared: ProcessSpec, key: Serde
+    ) -> Iterator[WallClock]:
+        """Yield the functions of a `process` step that the wall clock calls."""
+        policy = self._policies[stream]
+        if declared.on_every is not None and declared.every is not None:
+            yield WallClock(
+                f"{name} on_every",
+                stream,
+                self._function(declared.on_every),
+                self._store(stream, f"{declared.name}.every", STRING, JSON),
+                Every(milliseconds(declared.every), declared.per == "application"),
+                policy,
+            )
+        if declared.on_wall_timer is not None:
+            store = self._store(stream, f"{declared.name}.wall_timers", key, JSON)
+            function = self._function(declared.on_wall_timer)
+            yield WallClock(f"{name} on_wall_timer", stream, function, store, None, policy)
 
     def _store(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -60,6 +60,7 @@ Rate = Annotated[
 ]
 
 DEFAULT_CONCURRENCY = 64
+DEFAULT_BATCH = 32
 DEFAULT_TIMEOUT = timedelta(seconds=30)
 
 
@@ -135,6 +136,24 @@ class CallSpec(Declared):
         return found
 
 
+class BatchCallSpec(CallSpec):
+    """Call a coroutine with the values of several records, many batches at a time."""
+
+    batch: int = Field(default=DEFAULT_BATCH, ge=1)
+    """The most values of a call. `concurrency` counts records, so up to concurrency ÷ batch calls
+    are in flight."""
+
+    @property
+    def limits(self) -> CallLimits:
+        """The options in the units of the engine."""
+        return replace(super().limits, batch=self.batch)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as texts and numbers, for `describe`."""
+        return {"batch": self.batch, **super().options}
+
+
 @dataclass(frozen=True, slots=True)
 class CallLimits:
     """The limits on the calls of a step.
@@ -145,6 +164,7 @@ class CallLimits:
         timeout_seconds: of each attempt.
         rate: the most calls per second; None: there is no limit.
         retry_seconds: pauses before further attempts.
+        batch: the most values of a call; None: each call takes one.
     """
 
     concurrency: int
@@ -152,3 +172,4 @@ class CallLimits:
     timeout_seconds: float
     rate: float | None = None
     retry_seconds: tuple[float, ...] = ()
+    batch: int | None = None

@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
-from eosframework.topology.spec.call_spec import CallSpec
+from eosframework.topology.spec.call_spec import BatchCallSpec, CallSpec
 from eosframework.topology.spec.keyed_spec import (
     AggregateSpec,
     CountSpec,
@@ -272,11 +279,12 @@ OPERATORS = (
     "map_async",
     "filter_async",
     "for_each_async",
+    "map_batch_async",
     "call_once",
 )
 """Operators that a step can name."""
 
-CALLS = ("map_async", "filter_async", "for_each_async", "call_once")
+CALLS = ("map_async", "filter_async", "for_each_async", "map_batch_async", "call_once")
 """Operators that call a function ahead of the transaction."""
 
 SIDE_EFFECTS = ("peek", "process", "for_each_async", "call_once")
@@ -329,11 +337,18 @@ class ProcessStoreSpec(Declared):
     record that put it. Default: forever."""
 
 
-class ProcessSpec(Declared):
-    """Call a function with each record, with its own stores and event-time timers."""
+def _at_least_a_millisecond(interval: timedelta) -> timedelta:
+    if interval < timedelta(milliseconds=1):
+        raise ValueError("every: is shorter than 1ms; expected a longer interval, as in 10s")
+    return interval
 
-    call: str
-    """module:function that takes the whole record and a context, and returns records or None."""
+
+class ProcessSpec(Declared):
+    """Call a function with each record, with its own stores and timers."""
+
+    call: str | None = None
+    """module:function that takes the whole record and a context, and returns records or None.
+    Without it, records end here: `every` alone calls a function."""
 
     stores: dict[str, ProcessStoreSpec | None] = Field(default_factory=dict)
     """Stores by the names that the function uses: context.store(NAME)."""
@@ -341,6 +356,20 @@ class ProcessSpec(Declared):
     on_timer: str | None = None
     """module:function that takes key, time and context when a timer is due that the function set
     with context.set_timer(…), and returns records or None."""
+
+    on_wall_timer: str | None = None
+    """module:function that takes key, time and context when the wall clock reaches a time that the
+    function set with context.set_timer(…, clock="wall"), and returns records or None."""
+
+    every: Annotated[Duration, AfterValidator(_at_least_a_millisecond)] | None = None
+    """Interval of the wall clock at which `on_every` is called, at the multiples of it since the
+    epoch (UTC). After a pause it is called once, not once for each missed time."""
+
+    on_every: str | None = None
+    """module:function that takes the time and a context, and returns records or None."""
+
+    per: Literal["task", "application"] = "task"
+    """The tasks that call `on_every`. task: each one. application: the task of partition 0."""
 
     order: Literal["time", "arrival"] | None = None
     """The order of records after a repartition topic. time: that of a backfill, so the same input
@@ -351,10 +380,39 @@ class ProcessSpec(Declared):
     """Start of the names of its stores. Default: the stream's name, or that of the group_by before
     it."""
 
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.every is None) != (self.on_every is None):
+            given, missing = ("every", "on_every") if self.every else ("on_every", "every")
+            raise ValueError(
+                f"{given} is stated without {missing}; every: 10s says when, and on_every: "
+                f"module:function what is called"
+            )
+        if self.per == "application" and self.every is None:
+            raise ValueError("per: application is stated without every:; leave it out")
+        if self.call is None and self.every is None:
+            raise ValueError("call is missing: module:function that takes a record and a context")
+        return self
+
     @property
     def records_order(self) -> Order:
         """The order in which the function gets its records."""
         return Order(self.order or ("arrival" if self.on_timer is None else "time"))
+
+    @property
+    def shown(self) -> str:
+        """The function that names the step: `call`, or else `on_every`."""
+        return self.call or str(self.on_every)
+
+    @property
+    def timed_stores(self) -> tuple[str, ...]:
+        """The last parts of the names of the stores with due times."""
+        kept = {
+            "timers": self.on_timer,
+            "wall_timers": self.on_wall_timer,
+            "every": self.on_every,
+        }
+        return tuple(name for name, function in kept.items() if function is not None)
 
     @property
     def declared_stores(self) -> dict[str, ProcessStoreSpec]:
@@ -364,9 +422,13 @@ class ProcessSpec(Declared):
     @property
     def functions(self) -> dict[tuple[str, ...], str]:
         """References to all functions of the step, by their path within it."""
-        found: dict[tuple[str, ...], str] = {("call",): self.call}
-        if self.on_timer is not None:
-            found["on_timer",] = self.on_timer
+        named = {
+            "call": self.call,
+            "on_timer": self.on_timer,
+            "on_wall_timer": self.on_wall_timer,
+            "on_every": self.on_every,
+        }
+        found: dict[tuple[str, ...], str] = {(n,): f for n, f in named.items() if f is not None}
         for name, store in self.declared_stores.items():
             if store.upgrade is not None:
                 found["stores", name, "upgrade"] = store.upgrade
@@ -411,6 +473,10 @@ BatchLike = Annotated[
 CallLike = Annotated[
     CallSpec, BeforeValidator(_short_for("call", str), json_schema_input_type=str | CallSpec)
 ]
+BatchCallLike = Annotated[
+    BatchCallSpec,
+    BeforeValidator(_short_for("call", str), json_schema_input_type=str | BatchCallSpec),
+]
 """The short form of each: one text, if no other option is needed."""
 
 
@@ -440,7 +506,7 @@ class StepSpec(Declared):
     flat_map: str | None = None
     """Replace the record with each Record or (key, value) that the function returns."""
 
-    process: str | ProcessSpec | None = None
+    process: ProcessSpec | str | None = None
     """Call the function with the whole record and pass on the records that it returns, if any; or a
     map, for a function with stores and timers."""
 
@@ -491,6 +557,9 @@ class StepSpec(Declared):
     """Replace the value with the result of a call whose effect, outside of Kafka, must not
     repeat."""
 
+    map_batch_async: BatchCallLike | None = None
+    """Replace the values of several records with the list that the coroutine returns for theirs."""
+
     @model_validator(mode="after")
     def _one_operator(self) -> Self:
         if len(self._given()) != 1:
@@ -515,7 +584,9 @@ class StepSpec(Declared):
         match declared:
             case GroupSpec():
                 return declared.by
-            case ProcessSpec() | BatchSpec() | CallSpec():
+            case ProcessSpec():
+                return declared.shown
+            case BatchSpec() | CallSpec():
                 return declared.call
             case JoinSpec():
                 return f"{declared.with_}, {declared.by}"
@@ -543,12 +614,15 @@ class StepSpec(Declared):
     @property
     def calls(self) -> CallSpec | None:
         """The declaration, if the step calls a coroutine."""
-        return self.map_async or self.filter_async or self.for_each_async or self.call_once
+        found = self.map_async or self.filter_async or self.for_each_async
+        return found or self.map_batch_async or self.call_once
 
     @property
     def needs_key(self) -> bool:
         """True if all records of a key have to be in one task."""
-        return self.keyed is not None or self.handler is not None
+        if self.handler is not None:
+            return self.handler.call is not None
+        return self.keyed is not None
 
     @property
     def is_named(self) -> bool:

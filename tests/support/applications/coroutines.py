@@ -7,6 +7,8 @@ import os
 import time
 from typing import Any
 
+import httpx2
+
 Value = dict[str, int]
 
 
@@ -62,3 +64,12 @@ async def with_client(value: Value, client: Any) -> Value:
 
 async def open_nothing() -> Any:
     raise ConnectionRefusedError("nothing listens there")
+
+
+def open_client() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(base_url=os.environ["EOS_TEST_SERVICE"], timeout=None)
+
+
+async def ask(value: Value, http: httpx2.AsyncClient) -> dict[str, Any]:
+    answer = await http.get(f"/{value['n']}")
+    return {**value, **answer.raise_for_status().json()}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from eosframework.engine.task.measurements import Histogram, Measures, TransactionMeasures
+from eosframework.engine.histograms import Histogram
+from eosframework.engine.task.measurements import Measures, TransactionMeasures
 
 
 def outputs(*topics: str) -> list[Any]:

@@ -112,7 +112,10 @@ def findings(build: Build) -> list[str]:
         (lambda s: s.map_values(known).to("b"), "For a coroutine use map_async"),
         (lambda s: s.filter(known).to("b"), "For a coroutine use filter_async"),
         (lambda s: s.peek(known), "For a coroutine use for_each_async"),
-        (lambda s: s.select_key(known).to("b"), "call it in map_async, filter_async or"),
+        (
+            lambda s: s.select_key(known).to("b"),
+            "in map_async, filter_async, for_each_async or",
+        ),
         (lambda s: s.map_async(enrich).to("b"), "missing a required argument: 'client'"),
         (
             lambda s: s.map_async(known, resources={"http": client}).to("b"),

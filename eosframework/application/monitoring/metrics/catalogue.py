@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eosframework.engine.task.measurements import HistogramSnapshot
+from eosframework.engine.histograms import HistogramSnapshot
 from eosframework.serialization.yaml_text import read_table
 
 PREFIX = "eosframework_"

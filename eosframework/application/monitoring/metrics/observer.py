@@ -36,9 +36,11 @@ from eosframework.application.monitoring.metrics.catalogue import (
     Process,
     Value,
 )
+from eosframework.engine.calls.call_figures import CallSnapshot
+from eosframework.engine.histograms import HistogramSnapshot
 from eosframework.engine.stores.shared_stores import SharedStores
 from eosframework.engine.stores.state_ports import StoreStats
-from eosframework.engine.task.measurements import HistogramSnapshot, MeasuresSnapshot
+from eosframework.engine.task.measurements import MeasuresSnapshot
 from eosframework.engine.task.task_states import TaskState
 from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.engine.worker.worker_views import TaskView, WorkerView
@@ -142,6 +144,7 @@ def transforms_values(
             len({missing for task in view.tasks for missing in task.missing})
         ),
         "restore_records": _one(counts.restoring),
+        **_calls(view.calls),
         **_stores(stores),
     }
 
@@ -224,6 +227,17 @@ def _transactions(measured: MeasuresSnapshot, commits: int, aborts: int) -> Metr
         "commit_seconds": _one(measured.commit_seconds),
         "transaction_seconds": _one(measured.transaction_seconds),
         "transaction_records": _one(measured.transaction_records),
+    }
+
+
+def _calls(calls: Mapping[str, CallSnapshot]) -> MetricValues:
+    found = sorted(calls.items())
+    return {
+        "calls_in_flight": [((step,), figures.in_flight) for step, figures in found],
+        "calls_waiting": [((step,), figures.waiting) for step, figures in found],
+        "call_seconds": [((step,), figures.seconds) for step, figures in found],
+        "call_timeouts_total": [((step,), figures.timeouts) for step, figures in found],
+        "call_retries_total": [((step,), figures.retries) for step, figures in found],
     }
 
 

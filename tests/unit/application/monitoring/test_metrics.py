@@ -22,8 +22,10 @@ from eosframework.application.monitoring.metrics.observer import (
     tables_values,
     transforms_values,
 )
+from eosframework.engine.calls.call_figures import CallFigures
+from eosframework.engine.histograms import HistogramSnapshot
 from eosframework.engine.stores.state_ports import StoreStats
-from eosframework.engine.task.measurements import HistogramSnapshot, Measures
+from eosframework.engine.task.measurements import Measures
 from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.engine.worker.worker_views import TaskView, WorkerView
 from eosframework.kafka.client.statistics import Clients, ClientsSeen, Ends
@@ -55,7 +57,11 @@ def worker_view() -> WorkerView:
         TaskView(f"part[{p.partition}]", "running", {p: PARTITIONS[p]}) for p in PARTITIONS
     )
     counts = WorkerCounts(commits=3, aborts=1, dead_letters=2, unknown_outcomes=4, restoring=9)
-    return WorkerView(counts, tasks, True, measured().snapshot())
+    calls = CallFigures()
+    calls.seconds.add(0.3)
+    calls.wanted, calls.in_flight, calls.retries, calls.timeouts = 7, 4, 2, 1
+    of_step = {"priced map_async": calls.snapshot()}
+    return WorkerView(counts, tasks, True, measured().snapshot(), calls=of_step)
 
 
 def relay_view() -> RelayView:
