@@ -1,8 +1,8 @@
 """The calls of a run of the test driver, kept in a file: a later run needs no service.
 
-RC1. a recording has, for each step and value, the outcomes of the calls in their order
-RC2. a replay gives them in that order, calls no function and opens no resource
-RC3. it gives the last one again for further calls, as after a crash
+RL1. a recording has, for each step and value, the outcomes of the calls in their order
+RL2. a replay gives them in that order, calls no function and opens no resource
+RL3. it gives the last one again for further calls, as after a crash
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls that a run of the test driver recorded are replayed without their service (RC1 to RC3)."""
+"""Calls that a run of the test driver recorded are replayed without their service (RL1 to RL3)."""
 
 from __future__ import annotations
 
