@@ -186,11 +186,11 @@ class OutputLost(RunError):
     """The stdout of a command is full, closed or broken."""
 
 
-class StoreNotReady(RunError):
+class StoreNotReady(EosError):
     """A store is brought up to date, or its partition moves; ask again."""
 
 
-class KeyElsewhere(RunError):
+class KeyElsewhere(EosError):
     """A key's partition of a store belongs to another worker.
 
     Args:

@@ -19,7 +19,7 @@ from eosframework.topology.spec.once_spec import OnDoubt
 from eosframework.topology.spec.step_spec import CALLS, StepSpec
 from eosframework.topology.spec.topology_spec import DeadLetter, TopologySpec
 
-_ASYNC = ("map_async", "filter_async", "for_each_async")
+_ASYNC = ("map_async", "filter_async", "for_each_async", "map_batch_async")
 """Operators that call a coroutine, whose calls may repeat."""
 
 _FOR_COROUTINES = {

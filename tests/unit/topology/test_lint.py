@@ -276,6 +276,7 @@ OPERANDS: dict[str, Any] = {
     "sum": {"of": "builtins:len", "window": {"hopping": "1h", "every": "10m", "grace": "90s"}},
     "max": {"of": "builtins:len", "window": {"session": "500ms", "late": "l"}, "emit": "close"},
     "deduplicate": "36h",
+    "call_once": {"call": "builtins:id", "on_doubt": "retry"},
     "join": {"with": "b", "by": "builtins:max", "within": "10m", "kind": "outer"},
 }
 operators = st.sampled_from(OPERATORS)
