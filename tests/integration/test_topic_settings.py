@@ -61,6 +61,9 @@ streams:
 FUNCTIONS = """\
 def by_name(record):
     return record.value["name"]
+
+def charge(value, effect):
+    return value
 """
 EVERY_ROLE = """\
 application: NAME
@@ -77,6 +80,10 @@ streams:
       - count: {store: counts}
     to: {topic: NAME.out, value: json}
   copied: {from: seen, steps: [{filter: "builtins:bool"}], to: [{table: copied}]}
+  charged:
+    from: seen
+    steps: [{call_once: {call: "functions:charge", on_doubt: retry}}]
+    to: {topic: NAME.out, value: json}
 """
 
 

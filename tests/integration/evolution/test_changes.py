@@ -62,7 +62,7 @@ def test_a_change_is_planned_applied_or_refused_by_what_it_does_to_running_worke
     assert here("apply", renamed, *server).exit_code == 0
     changelog = f"{application.name}-counted.count-changelog"
     accept = ("apply", renamed, "--accept", changelog, *server)
-    assert "stop them before another changelog is accepted" in here(*accept).error
+    assert "stop them before another changelog or journal is accepted" in here(*accept).error
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log[-4000:]
     refused = run("run-worker", renamed)

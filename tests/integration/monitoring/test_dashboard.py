@@ -24,6 +24,10 @@ streams:
       - group_by: {by: "tests.support.applications.functions:tens_of_even", key: string}
       - count: {window: {tumbling: 1h}, emit: commit}
     to: {topic: NAME.counted}
+  asked:
+    from: numbers
+    steps: [{map_async: "tests.support.applications.coroutines:double"}]
+    to: {topic: NAME.asked, value: json}
   kept:
     from: numbers
     to: [{table: numbers, mode: append}]
