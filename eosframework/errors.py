@@ -195,10 +195,10 @@ class KeyElsewhere(EosError):
 
     Args:
         message: for people.
-        partition: the number of the partition.
+        partition: the number of the partition; None: it is unknown.
     """
 
-    def __init__(self, message: str, *, partition: int) -> None:
+    def __init__(self, message: str, *, partition: int | None) -> None:
         super().__init__(message)
         self.partition = partition
 

@@ -134,10 +134,10 @@ class RunningWorker:
         return ((row.key, row.value) for _, row in self._run.stores.scan(queried, from_, to))
 
     def _queried(self, name: str) -> QueriedStore:
-        queried = queried_store(self._run.graph, name)
+        stores = self._run.stores
+        queried = stores.stores.get(name) or queried_store(self._run.graph, name)
         if self._run.wait(0):
             raise StoreNotReady(f"the worker has ended, so store {name!r} is not read here")
-        stores = self._run.stores
         stores.require_up_to_date(queried)
         if not stores.here(queried):
             raise StoreNotReady(

@@ -148,7 +148,7 @@ class _Thread:
         return self.run.shared
 
     def began(self, stop: Callable[[], None], tasks: Mapping[str, int]) -> None:
-        self.run.tasks = tasks
+        self.run.stores.partitions = tasks
         self.run.began(self.part, stop)
 
     def turned(self, counts: WorkerCounts, view: Callable[[], WorkerView]) -> None:
@@ -185,8 +185,8 @@ class WorkerRun:
         self._stopping = False
         self._error: BaseException | None = None
         self.shared = SharedStores()
-        self.tasks: Mapping[str, int] = {}
-        """Number of tasks of each sub-topology, once it has begun."""
+        self.stores = StoresHere(graph, self.shared, {}, partition_of)
+        """The stores of the tasks that run here."""
         self.begun = threading.Event()
         """Every worker has passed its checks, or the run has ended."""
         self.ended = threading.Event()
@@ -211,11 +211,6 @@ class WorkerRun:
         if has_ended and self._error is not None:
             raise self._error
         return has_ended
-
-    @property
-    def stores(self) -> StoresHere:
-        """The stores of the tasks that run here."""
-        return StoresHere(self.graph, self.shared, self.tasks, partition_of)
 
     @property
     def counts(self) -> WorkerCounts:

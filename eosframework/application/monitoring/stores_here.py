@@ -92,10 +92,10 @@ class StoresHere:
             partition=partition,
         )
 
-    def partition_of(self, store: QueriedStore, key: bytes) -> int:
-        """Return the partition where Kafka's clients place a key; -1: the number is not known."""
+    def partition_of(self, store: QueriedStore, key: bytes) -> int | None:
+        """Return the partition where Kafka's clients place a key; None: the number is unknown."""
         count = self.partitions.get(store.sub_topology, 0)
-        return self._partition_of(key, count) if count else -1
+        return self._partition_of(key, count) if count else None
 
     def scan(
         self, store: QueriedStore, first: bytes, last: bytes | None

@@ -202,12 +202,12 @@ class TableCopy:
         if not compares:
             run = [*dict(zip(map(layout.key, run), run, strict=True)).values()]
         self._stage(cursor, layout, run)
-        columns = _listed(layout.names)
+        columns = listed(layout.names)
         others = [name for name in layout.names if name not in self._sink.keys]
         change = sql.SQL(", ").join(
             sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others
         )
-        keys = _listed(self._sink.keys)
+        keys = listed(self._sink.keys)
         newest = sql.SQL("SELECT {} FROM {}").format(columns, self._stage_name)
         if compares:
             newest = sql.SQL("SELECT DISTINCT ON ({}) {} FROM {} ORDER BY {}, {} DESC").format(
@@ -227,7 +227,7 @@ class TableCopy:
         self._stage(cursor, layout, run)
         cursor.execute(
             sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {2} ORDER BY {3}").format(
-                self._table, _listed(layout.names), self._stage_name, _PLACE
+                self._table, listed(layout.names), self._stage_name, _PLACE
             )
         )
 
@@ -272,7 +272,7 @@ class TableCopy:
             cursor.execute(sql.SQL("TRUNCATE {}").format(self._stage_name))
         self._is_used = True
         command = sql.SQL("COPY {} ({}, {}) FROM STDIN").format(
-            self._stage_name, _listed(layout.names), _PLACE
+            self._stage_name, listed(layout.names), _PLACE
         )
         self._copy(cursor, command, ((*values, place) for place, values in enumerate(run)))
 
@@ -320,7 +320,8 @@ def in_all(named: Sequence[Iterable[str]]) -> frozenset[str]:
     return frozenset(named[0]).intersection(*named[1:]) if named else frozenset()
 
 
-def _listed(names: Iterable[str]) -> sql.Composed:
+def listed(names: Iterable[str]) -> sql.Composed:
+    """Return names of columns for a statement, separated by commas."""
     return sql.SQL(", ").join(map(sql.Identifier, names))
 
 

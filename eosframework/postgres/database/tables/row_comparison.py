@@ -7,7 +7,7 @@ within a partition alone; so any partition's last row of a key may be the one th
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -17,7 +17,7 @@ from psycopg import IsolationLevel, sql
 
 from eosframework.errors import StartRefused
 from eosframework.postgres.database.connection import Connection, Database, load_queries
-from eosframework.postgres.database.tables.copy_rows import TableCopy, in_all
+from eosframework.postgres.database.tables.copy_rows import TableCopy, in_all, listed
 from eosframework.postgres.database.tables.table_shapes import TableShape, identifier, read_shape
 from eosframework.postgres.tables.table_ports import Row
 from eosframework.records import TopicPartition
@@ -127,8 +127,8 @@ class ExpectedRows:
         parts = [self._selected(columns, table) for table in self._tables]
         found = self._connection.execute(
             sql.SQL(query).format(
-                columns=_listed(columns),
-                keys=_listed(self._sink.keys),
+                columns=listed(columns),
+                keys=listed(self._sink.keys),
                 given=sql.SQL(" UNION ALL ").join(
                     parts or [self._selected(columns, identifier(self._shape.name), "WHERE false")]
                 ),
@@ -164,7 +164,7 @@ class ExpectedRows:
         writable = [n for n, column in self._shape.columns.items() if not column.computed]
         self._connection.execute(
             sql.SQL("CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
-                sql.Identifier(name), _listed(writable), identifier(self._shape.name)
+                sql.Identifier(name), listed(writable), identifier(self._shape.name)
             )
         )
         if self._sink.keys:
@@ -172,7 +172,7 @@ class ExpectedRows:
             self._connection.execute(
                 sql.SQL("CREATE UNIQUE INDEX ON {} ({}) {}").format(
                     table,
-                    _listed(self._sink.keys),
+                    listed(self._sink.keys),
                     sql.SQL("NULLS NOT DISTINCT" if has_one_null else ""),
                 )
             )
@@ -221,10 +221,6 @@ WITH there AS MATERIALIZED ({there}), given AS MATERIALIZED ({given}), kinds AS 
 )
 SELECT kind, total, 1, {columns} FROM numbered WHERE place <= {shown} ORDER BY kind, place
 """
-
-
-def _listed(names: Iterable[str]) -> sql.Composed:
-    return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
 def _text(columns: Sequence[str], values: Sequence[str]) -> str:
