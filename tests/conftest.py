@@ -135,7 +135,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell starts jobs in the background with SIGINT ignored, and all that they start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ["EOS_TEST_GROUP_PROTOCOL"] = config.getoption("--group-protocol")
+    os.environ["EOS_TEST_GROUP_PROTOCOL"] = str(config.getoption("--group-protocol"))
     options = f"{QUICK_JVM} -Djava.io.tmpdir={_guard(config).java}"
     for variable in ("SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, options)
