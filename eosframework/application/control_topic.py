@@ -13,6 +13,7 @@ cannot undo each other's:
     reset                                 {"begun_at": …} or, once complete, {"done_at": …}
     committed/SUB_TOPOLOGY/TOPIC/NUMBER   {"topic_id": …}   written in the first transaction
     failed/TOPIC/NUMBER                   a record at which a worker stopped, by `failed_records`
+    worker/INSTANCE                       a worker's HTTP address, by `worker_addresses`
 
 Other owners of progress (relays, backfills, sinks of Spark) add keys of their own, which are kept.
 
@@ -48,9 +49,10 @@ RESET = "reset"
 WRITTEN = "written"
 OWNERSHIP = "ownership"
 FAILED = "failed"
+WORKER = "worker"
 
 WRITTEN_ALONE = frozenset(
-    {APPLICATION, "topic", WRITTEN, LEASES, RELEASED, "topology", RESET, OWNERSHIP, FAILED}
+    {APPLICATION, "topic", WRITTEN, LEASES, RELEASED, "topology", RESET, OWNERSHIP, FAILED, WORKER}
 )
 """Kinds of entries that are never written in a transaction."""
 

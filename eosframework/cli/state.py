@@ -41,6 +41,16 @@ ChangelogOption = Annotated[
     ),
 ]
 
+AskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ask",
+        metavar="HOST:PORT",
+        help="Ask any worker of the application at its HTTP address.",
+        show_default=False,
+    ),
+]
+
 
 @commands.command(epilog="Example: eosframework state get topology.yaml totals customer-7")
 @with_settings
@@ -50,11 +60,15 @@ def get(
     store_name: StoreArgument,
     key: KeyArgument,
     from_changelog: ChangelogOption = False,
+    ask: AskOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the value of a key, or one value for each window."""
     from eosframework.application.composition.stored_state import look_up
 
+    if ask is not None:
+        _print_asked(options, app_name, store_name, key, ask, from_changelog, as_json)
+        return
     with step_line() as show:
         store, source = _opened(options, app_name, store_name, from_changelog, show)
         found = look_up(source, store, key)
@@ -140,6 +154,33 @@ def stats(
         )
     if not stores:
         typer.echo(f"application {graph.application} has no stores")
+
+
+def _print_asked(
+    options: SettingsOptions,
+    app_name: str,
+    store_name: str,
+    key: str,
+    address: str,
+    from_changelog: bool,
+    as_json: bool,
+) -> None:
+    """Print the answer of a worker, or of the one that it asks."""
+    from eosframework.application.composition.asked_state import asked_for_key, asked_lines
+    from eosframework.application.composition.worker import load
+    from eosframework.errors import ConfigurationError
+    from eosframework.state.query import key_of, queried_store
+
+    if from_changelog:
+        raise ConfigurationError("--ask and --from-changelog exclude each other; give one of them")
+    options.load()
+    store = queried_store(load(app_name), store_name)
+    key_of(store.store, key)
+    answer = asked_for_key(address, store.name, key)
+    if as_json:
+        _print_json(answer)
+    else:
+        typer.echo("\n".join(asked_lines(answer)))
 
 
 def _opened(

@@ -60,7 +60,9 @@ def _lines(found: ApplicationStatus, answers: dict[str, Any]) -> list[str]:
     for process, members in found.members.items():
         for member in members:
             given = _counted(len(member.partitions), "partition")
-            lines.append(f"  {member.name} on {member.host}: {process}, {given}")
+            address = found.addresses.get(member.name)
+            http = "" if address is None else f", http {address}"
+            lines.append(f"  {member.name} on {member.host}: {process}, {given}{http}")
     states = {
         (answer["process"], task["task"]): task["state"]
         for answer in answers.values()

@@ -36,6 +36,9 @@ _ONE_CLUSTER = (
 _ADDRESS = r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$"
 """A host and a port; an IPv6 host in brackets."""
 
+_WILDCARDS = frozenset({"0.0.0.0", "[::]", "[0::0]", "[0:0:0:0:0:0:0:0]"})
+"""Hosts that stand for all addresses of a machine."""
+
 FORBIDDEN_PROPERTIES: dict[str, str] = {
     "transactional.id": "each task has its own; see worker.ids",
     "enable.idempotence": "a transactional producer is always idempotent",
@@ -281,6 +284,12 @@ class WorkerSettings(Section):
     reaches it. With --processes each process has the next port; port 0 is any free port, which the
     event http_serving reports. None: no server and no metrics."""
 
+    http_advertised_address: str | None = Field(default=None, pattern=_ADDRESS)
+    """Address at which other workers and clients reach http_address, as host:port. Workers announce
+    it to each other, so that each of them answers for every key of a store. Port 0 is the port of
+    http_address; with --processes each process has the next port. None: http_address, or nothing
+    if that is a wildcard (0.0.0.0, [::])."""
+
     http_hosts: tuple[str, ...] = ()
     """Host names with a dot that requests to http_address may use, for example
     worker.shop.example.com, in addition to the address and this machine's name. Requests for other
@@ -299,6 +308,32 @@ class WorkerSettings(Section):
     def has_own_id(self) -> bool:
         """True if all tasks of a worker write under the worker's id."""
         return self.ids is Ids.WORKER and self.guarantee is Guarantee.EXACTLY_ONCE
+
+    def announced_address(self, taken: str) -> str | None:
+        """Return the HTTP address to announce; None: nothing says where others reach it.
+
+        Args:
+            taken: the address that the worker listens on, with the actual port.
+        """
+        stated = self.http_advertised_address
+        if stated is None:
+            return None if taken.rpartition(":")[0] in _WILDCARDS else taken
+        host, _, port = stated.rpartition(":")
+        return stated if int(port) else f"{host}:{taken.rpartition(':')[2]}"
+
+    @model_validator(mode="after")
+    def _addresses_fit(self) -> Self:
+        stated = self.http_advertised_address
+        if stated is not None and self.http_address is None:
+            raise ValueError(
+                f"http_advertised_address={stated!r} needs http_address, where the worker listens"
+            )
+        if stated is not None and stated.rpartition(":")[0] in _WILDCARDS:
+            raise ValueError(
+                f"http_advertised_address={stated!r} is a wildcard, which no other worker can "
+                f"connect to; give this machine's name or address"
+            )
+        return self
 
     @model_validator(mode="after")
     def _intervals_fit(self) -> Self:
@@ -531,9 +566,15 @@ class Settings(BaseSettings):
     console: ConsoleSettings = Field(default_factory=ConsoleSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
-    def with_instance(self, instance: str, http_address: str | None) -> Settings:
-        """Return the same settings for a worker with this instance name and HTTP address."""
-        changes = {"instance": instance, "http_address": http_address}
+    def with_instance(
+        self, instance: str, http_address: str | None, http_advertised_address: str | None = None
+    ) -> Settings:
+        """Return the same settings for a worker with this instance name and HTTP addresses."""
+        changes = {
+            "instance": instance,
+            "http_address": http_address,
+            "http_advertised_address": http_advertised_address,
+        }
         return self.model_copy(update={"worker": self.worker.model_copy(update=changes)})
 
     @classmethod

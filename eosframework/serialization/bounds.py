@@ -44,6 +44,12 @@ PAGE_SECONDS = Bound(
 PAGES = Bound(
     8, "pages", "pages of a worker or relay at a time, apart from `/livez` and `/readyz`", "503"
 )
+PEER_SECONDS = Bound(
+    3, "seconds", "the answer of another worker to a forwarded query", "503 with `Retry-After`"
+)
+FORWARDED = Bound(
+    4, "queries", "queries that a worker forwards at a time", "503 with `Retry-After`"
+)
 STATE_ROWS = Bound(1000, "rows", "rows of an answer of `/state` (`limit`)", "400")
 STATE_BYTES = Bound(
     4 * MIB,

@@ -199,8 +199,8 @@ def test_each_process_answers_for_its_partitions_and_names_the_partition_of_othe
         "a partition for each process",
     )
     for key in whole:
-        answers = [ask(each, f"/state/{STORE}/{key}") for each in here]
-        assert sorted(status for status, _ in answers) == [200, 404]
+        answers = [ask(each, f"/state/{STORE}/{key}?at=here") for each in here]
+        assert sorted(status for status, _ in answers) == [200, 421]
         [(_, found), (_, absent)] = sorted(answers, key=lambda answer: answer[0])
         assert absent["partition"] == found["partition"]
         assert absent["here"] == [1 - found["partition"]]

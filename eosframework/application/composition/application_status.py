@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from http.client import HTTPConnection, HTTPException
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlState
 from eosframework.application.failed_records import failed_records
 from eosframework.application.monitoring.http.http_server import host_and_port
+from eosframework.application.worker_addresses import worker_addresses
 from eosframework.config import KafkaSettings
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -97,6 +98,7 @@ class ApplicationStatus:
 
     Args:
         members: members of the groups, by kind of worker: `transforms` or `tables`.
+        addresses: HTTP addresses that workers announce, by the members' names.
         jobs: backfill jobs of the application.
         failures: tasks that are stopped at a record, because their `on_error` is `fail`.
     """
@@ -106,6 +108,7 @@ class ApplicationStatus:
     tasks: tuple[TaskStatus, ...]
     jobs: tuple[JobStanding, ...] = ()
     failures: tuple[TaskFailure, ...] = ()
+    addresses: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, for JSON."""
@@ -113,7 +116,12 @@ class ApplicationStatus:
             "application": self.application,
             "members": {
                 process: [
-                    {"name": m.name, "host": m.host, "partitions": list(map(str, m.partitions))}
+                    {
+                        "name": m.name,
+                        "host": m.host,
+                        "http_address": self.addresses.get(m.name),
+                        "partitions": list(map(str, m.partitions)),
+                    }
                     for m in members
                 ]
                 for process, members in self.members.items()
@@ -155,8 +163,10 @@ def overview(context: ApplicationContext) -> ApplicationStatus:
         for standing in _standings(part, members[part.process], context.settings.kafka, admin)
     ]
     jobs = _jobs(context)
-    failures = tuple(_failures(parts, tasks, context.control_topic.state))
-    return ApplicationStatus(graph.application, members, tuple(tasks), jobs, failures)
+    control = context.control_topic.state
+    failures = tuple(_failures(parts, tasks, control))
+    addresses = worker_addresses(control)
+    return ApplicationStatus(graph.application, members, tuple(tasks), jobs, failures, addresses)
 
 
 def _failures(

@@ -11,6 +11,7 @@ from eosframework.application.start_checks import Facts
 from eosframework.kafka.client.statistics import ClientStatistics
 
 if TYPE_CHECKING:
+    from eosframework.application.monitoring.owners import Owners
     from eosframework.engine.stores.shared_stores import SharedStores
     from eosframework.engine.worker.worker_views import WorkerView
 
@@ -25,11 +26,13 @@ class Observed(Generic[View]):
         statistics: of the process's Kafka clients.
         turn: called each turn with a function that takes a snapshot.
         shared: a worker's stores, readable from other threads.
+        owners: of the tasks with stores; None: the process has none.
     """
 
     statistics: ClientStatistics
     turn: Callable[[Callable[[], View]], None]
     shared: SharedStores | None = None
+    owners: Owners | None = None
 
 
 @dataclass(frozen=True, slots=True)

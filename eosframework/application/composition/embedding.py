@@ -25,7 +25,7 @@ from eosframework.application.composition.worker_run import (
 )
 from eosframework.config import load_settings
 from eosframework.engine.worker.worker_plan import WorkerCounts
-from eosframework.errors import StoreNotReady
+from eosframework.errors import KeyElsewhere, StoreNotReady
 from eosframework.process.logs import configure_embedded_logs
 from eosframework.process.progress import (
     ProgressEvents,
@@ -104,12 +104,16 @@ class RunningWorker:
         Raises:
             ConfigurationError: there is no such store, or the key is not one of its keys.
             StoreNotReady: the store is brought up to date, so ask again; or the worker has ended.
-            KeyElsewhere: another worker has the key's partition.
+            KeyElsewhere: another worker has the key's partition; with `worker.http_address` it
+                names that worker and its address.
             RunError, InstanceFenced: as `wait`, once the worker has failed.
         """
         queried = self._queried(store)
-        found = self._run.stores.get(queried, encoded_key(queried.store, key), key)
-        values = [] if found is None else [row.value for row in found[1]]
+        try:
+            found = self._run.stores.get(queried, encoded_key(queried.store, key), key)
+        except KeyElsewhere as error:
+            raise self._run.with_owner(queried, error) from None
+        values = [row.value for row in found.rows or ()]
         if queried.layout.has_one_row:
             return values[0] if values else None
         return values

@@ -400,7 +400,7 @@ def _absent(source: Source, store: QueriedStore, key: str, likely: int) -> str:
         return message
     return (
         f"{message}, which this machine has; Kafka's default partitioner places it in partition "
-        f"{likely}: run this on that partition's machine, or give --from-changelog"
+        f"{likely}: give --from-changelog, or the HTTP address of any worker with --ask"
     )
 
 

@@ -220,7 +220,7 @@ def _worker(
 
 def _input_log(context: WorkerContext, watch: TopicWatch) -> KafkaInputLog:
     graph, settings = context.graph, context.settings
-    return KafkaInputLog(
+    log = KafkaInputLog(
         consumer_client(settings, context.facts.largest_input_bytes(graph)),
         group_settings(graph.application, settings, context.instance),
         request_timeout_seconds=settings.kafka.request_timeout_seconds,
@@ -228,6 +228,9 @@ def _input_log(context: WorkerContext, watch: TopicWatch) -> KafkaInputLog:
         refuse=watch.refuse_new,
         admin=context.admin,
     )
+    if context.observed is not None and context.observed.owners is not None:
+        context.observed.owners.sit(log.member_id)
+    return log
 
 
 def _watch(context: WorkerContext) -> TopicWatch:

@@ -31,16 +31,19 @@ from eosframework.application.composition.worker_start import (
     settings_of_child,
     turn_seconds,
 )
+from eosframework.application.monitoring.owners import Owners
 from eosframework.application.monitoring.stores_here import StoresHere
 from eosframework.config import Settings
 from eosframework.engine.stores.shared_stores import SharedStores
 from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.engine.worker.worker_views import WorkerView
+from eosframework.errors import ClusterUnreachable, KeyElsewhere, StoreNotReady
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.process.instance import own_instance
 from eosframework.process.progress import total
 from eosframework.process.supervisor import instances_for
 from eosframework.process.watchdog import EmbeddedWatch
+from eosframework.state.query import QueriedStore
 from eosframework.topology.graph.graph import Graph
 
 LOOK_SECONDS = 0.5
@@ -147,8 +150,11 @@ class _Thread:
     def shared(self) -> SharedStores:
         return self.run.shared
 
-    def began(self, stop: Callable[[], None], tasks: Mapping[str, int]) -> None:
+    def began(
+        self, stop: Callable[[], None], tasks: Mapping[str, int], owners: Owners | None
+    ) -> None:
         self.run.stores.partitions = tasks
+        self.run.owners = owners or self.run.owners
         self.run.began(self.part, stop)
 
     def turned(self, counts: WorkerCounts, view: Callable[[], WorkerView]) -> None:
@@ -187,6 +193,8 @@ class WorkerRun:
         self.shared = SharedStores()
         self.stores = StoresHere(graph, self.shared, {}, partition_of)
         """The stores of the tasks that run here."""
+        self.owners: Owners | None = None
+        """The owners of all tasks; None: no worker here serves HTTP."""
         self.begun = threading.Event()
         """Every worker has passed its checks, or the run has ended."""
         self.ended = threading.Event()
@@ -225,6 +233,17 @@ class WorkerRun:
         if self._stopping:
             return WorkerState.STOPPING
         return WorkerState.RUNNING if self.begun.is_set() else WorkerState.STARTING
+
+    def with_owner(self, store: QueriedStore, error: KeyElsewhere) -> KeyElsewhere:
+        """Return the error with the worker that has the key, if it is known."""
+        if self.owners is None or error.partition is None:
+            return error
+        try:
+            owner = self.owners.owner(store.sub_topology, error.partition)
+        except (StoreNotReady, ClusterUnreachable):
+            return error
+        at = "an unknown address" if owner.address is None else owner.address
+        return KeyElsewhere(f"{error}, {owner.instance!r} at {at}", partition=error.partition)
 
     def status(self) -> WorkerStatus:
         """Return the status; from any thread."""

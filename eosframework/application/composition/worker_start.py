@@ -74,6 +74,7 @@ from eosframework.process.watchdog import PROBE_SECONDS, TurnWatch, Watchdog
 from eosframework.topology.graph.graph import Graph
 
 if TYPE_CHECKING:
+    from eosframework.application.monitoring.owners import Owners
     from eosframework.engine.stores.shared_stores import SharedStores
     from eosframework.engine.worker.worker_views import WorkerView
 
@@ -94,12 +95,15 @@ class Host(Protocol):
         """The worker's stores for other threads; None: no thread reads them."""
         ...
 
-    def began(self, stop: Callable[[], None], tasks: Mapping[str, int]) -> None:
+    def began(
+        self, stop: Callable[[], None], tasks: Mapping[str, int], owners: Owners | None
+    ) -> None:
         """Note that the worker has passed its checks.
 
         Args:
             stop: stops it.
             tasks: number of tasks of each sub-topology.
+            owners: of the tasks; None: the worker serves no HTTP.
         """
         ...
 
@@ -121,7 +125,9 @@ class _OwnProcess:
     show: Callable[[WorkerCounts], None]
     shared: SharedStores | None = None
 
-    def began(self, stop: Callable[[], None], tasks: Mapping[str, int]) -> None:
+    def began(
+        self, stop: Callable[[], None], tasks: Mapping[str, int], owners: Owners | None
+    ) -> None:
         self.request.forward_to(stop)
         exclude_what_is_there()
 
@@ -283,7 +289,8 @@ def _run_once(
         else:
             worker = composed(context, make_task, claims, turns)
         turns.worker = worker
-        host.began(worker.stop, task_counts(context.graph, context.facts.partitions))
+        tasks = task_counts(context.graph, context.facts.partitions)
+        host.began(worker.stop, tasks, None if reader is None else reader.owners)
         try:
             return worker.run(until_caught_up=until_caught_up)
         except RecordFailed as error:
@@ -352,13 +359,15 @@ def settings_of_child(settings: Settings, instance: str, all_instances: Sequence
         instance: name of this one.
         all_instances: the names of all, in the order of their HTTP ports.
     """
-    address = settings.worker.http_address
+    address, advertised = settings.worker.http_address, settings.worker.http_advertised_address
     if address is not None:
         # Import the server only if it is used.
         from eosframework.application.monitoring.http.http_server import address_of_child
 
-        address = address_of_child(address, all_instances.index(instance))
-    return settings.with_instance(instance, address)
+        number = all_instances.index(instance)
+        address = address_of_child(address, number)
+        advertised = None if advertised is None else address_of_child(advertised, number)
+    return settings.with_instance(instance, address, advertised)
 
 
 def _watchdog(settings: Settings) -> Watchdog:

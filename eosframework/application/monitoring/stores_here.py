@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from contextlib import suppress
+from dataclasses import dataclass
 
 from eosframework.engine.operators.expiry import unexpired
 from eosframework.engine.operators.store_transaction import CommittedStore
 from eosframework.engine.stores.shared_stores import SharedStores, StoresGone
+from eosframework.engine.stores.state_ports import Reached
 from eosframework.errors import KeyElsewhere, StoreNotReady
 from eosframework.state.query import QueriedStore, Row, queried_stores
 from eosframework.topology.graph.graph import Graph
 
 PartitionOf = Callable[[bytes, int], int]
 """Returns the partition of an encoded key, given the number of partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHere:
+    """A key in a partition of this worker.
+
+    Args:
+        partition: that was read.
+        position: changelog position of the store, at least; None: it is empty.
+        reached: last transaction of the task that the store has, at least; None: unknown.
+        rows: of the key; None: there are none. Reading them raises StoreNotReady if the partition
+            moves meanwhile.
+    """
+
+    partition: int
+    position: int | None
+    reached: Reached | None
+    rows: Iterator[Row] | None
+
+
+def _all(first: Row, others: Iterator[Row]) -> Iterator[Row]:
+    yield first
+    try:
+        yield from others
+    except StoresGone as error:
+        raise StoreNotReady("the partition moves while it is read; ask again") from error
 
 
 class StoresHere:
@@ -64,10 +92,8 @@ class StoresHere:
         """Return the partitions on this worker that cannot be read yet."""
         return [p for p, is_up_to_date in self.here(store).items() if not is_up_to_date]
 
-    def get(
-        self, store: QueriedStore, key: bytes, shown: object
-    ) -> tuple[int, Iterator[Row]] | None:
-        """Return the partition and the rows of a key; None: there is none.
+    def get(self, store: QueriedStore, key: bytes, shown: object) -> KeyHere:
+        """Return the rows of a key, or that its partition has none.
 
         Args:
             store: to read.
@@ -78,15 +104,19 @@ class StoresHere:
             KeyElsewhere: it is not here, and its partition is another worker's, if it was placed
                 as Kafka's clients do it.
         """
-        for partition in self.here(store):
-            rows = self._read(store, partition, key)
-            if (first := next(rows, None)) is not None:
-                return partition, chain([first], rows)
+        read: dict[int, KeyHere] = {}
+        for partition, is_up_to_date in self.here(store).items():
+            with suppress(StoresGone):
+                if is_up_to_date:
+                    read[partition] = self._read(store, partition, key)
+                    if read[partition].rows is not None:
+                        return read[partition]
         partition = self.partition_of(store, key)
-        if partition in (here := self.here(store)):
-            return None
+        # Only a partition that was read has no such key: one may come or go meanwhile.
+        if partition is not None and partition in read:
+            return read[partition]
         raise KeyElsewhere(
-            f"store {store.name!r} has no key {shown!r} in partitions {[*here]}, those of this "
+            f"store {store.name!r} has no key {shown!r} in partitions {[*read]}, those of this "
             f"worker; if it was placed as Kafka's clients do it is in partition {partition}: ask "
             f"the worker that has it",
             partition=partition,
@@ -109,11 +139,13 @@ class StoresHere:
             except StoresGone:
                 continue
 
-    def _read(self, store: QueriedStore, partition: int, key: bytes) -> Iterator[Row]:
-        try:
-            yield from store.layout.get(self._content(store, partition), key)
-        except StoresGone:
-            return
+    def _read(self, store: QueriedStore, partition: int, key: bytes) -> KeyHere:
+        # First the positions: the rows may be of a later transaction, and never of an earlier one.
+        reached = self._shared.reached(store.sub_topology, partition)
+        position = self._shared.position(store.sub_topology, partition, store.name)
+        rows = store.layout.get(self._content(store, partition), key)
+        first = next(rows, None)
+        return KeyHere(partition, position, reached, None if first is None else _all(first, rows))
 
     def _content(self, store: QueriedStore, partition: int) -> CommittedStore:
         content = self._shared.content(store.sub_topology, partition, store.name)

@@ -73,6 +73,14 @@ class SharedStores:
         with task.turn:
             return task.require_open().position(store)
 
+    def reached(self, sub_topology: str, partition: int) -> Reached | None:
+        """Return the last transaction that a task's stores have; None: unknown.
+
+        Raises:
+            StoresGone: this worker does not have the task.
+        """
+        return self._open_task(sub_topology, partition).reached
+
     def stats(self) -> list[StoreStats]:
         """Return the sizes of the stores of each task."""
         found: list[StoreStats] = []

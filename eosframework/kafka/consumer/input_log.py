@@ -161,6 +161,10 @@ class KafkaInputLog:
         """Return the membership of the assignment; None: no partitions are assigned."""
         return None if self._rebalancing is None else self._rebalancing.current_membership()
 
+    def member_id(self) -> str:
+        """Return the member id that has the assignment, for any thread; empty: there is none."""
+        return "" if self._rebalancing is None else self._rebalancing.member_id
+
     def confirm_assignment(self, partitions: Sequence[TopicPartition]) -> None:
         """Make sure that the group assigns partitions to this member, inside `assigned`.
 

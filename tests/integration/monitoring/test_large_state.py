@@ -23,6 +23,7 @@ from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.serialization.bounds import STATE_BYTES
 from eosframework.state import MemoryState
+from tests.support.applications.owning import sole_owner
 from tests.support.processes.consoles import running_console
 
 TOPOLOGY = """\
@@ -50,7 +51,8 @@ def serve(topology: str, ready: Connection) -> None:
     entry = format_of(store).encode(("x" * VALUE, 1000))
     task.write({store.name: [(f"{n:04}".encode(), entry) for n in range(ROWS)]}, {store.name: 1})
     shared.mark_up_to_date(part.name, 0)
-    pages = StatePages(graph.application, StoresHere(graph, shared, {part.name: 1}, partition_of))
+    stores = StoresHere(graph, shared, {part.name: 1}, partition_of)
+    pages = StatePages(graph.application, stores, sole_owner("large", {part.name: ["in"]}, 1))
     with serving("127.0.0.1:0", {"state": pages.page}) as address:
         ready.send(address)
         ready.recv()

@@ -100,12 +100,20 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+AGAIN = {"Retry-After": "1"}
+"""Headers of an answer that is another one in a moment."""
+
+
 class NotServed(Exception):
-    """A request that is answered with an error status and a message."""
+    """A request that is answered with an error status and a message.
+
+    A status of 503 asks the client to repeat the request after a second.
+    """
 
     def __init__(self, status: HTTPStatus, message: str, **more: Any) -> None:
         super().__init__(message)
-        self.answer = Answer(status, {"error": message, **more})
+        headers = AGAIN if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+        self.answer = Answer(status, {"error": message, **more}, headers)
 
 
 Page = Callable[[Request], Answer]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -11,14 +11,16 @@ import pytest
 
 from eosframework import Topology, tumbling
 from eosframework.application.monitoring.http import state_pages
-from eosframework.application.monitoring.http.exchange import Answer, NotServed, Request, Streamed
+from eosframework.application.monitoring.http.exchange import Answer, Request, Streamed
 from eosframework.application.monitoring.http.state_pages import StatePages
+from eosframework.application.monitoring.owners import Owners
 from eosframework.application.monitoring.stores_here import StoresHere
 from eosframework.engine.operators.binding import format_of
 from eosframework.engine.stores.shared_stores import SharedStores
 from eosframework.engine.stores.state_ports import StoreIdentity, TaskStores
-from eosframework.errors import ConfigurationError
+from eosframework.kafka.admin.metadata import GroupDescription, GroupMember
 from eosframework.kafka.client.partitioner import partition_of
+from eosframework.records import TopicPartition
 from eosframework.state import MemoryState
 from eosframework.topology.resolve.resolve import resolve
 
@@ -44,9 +46,20 @@ class Worker:
             self.tasks[number] = self.shared.share(self.part.name, number, opened)
             if up_to_date:
                 self.shared.mark_up_to_date(self.part.name, number)
+        others = [number for number in range(PARTITIONS) if number not in here]
+        self.members = [_member("words.own", "m1", here), _member("words.other", "m2", others)]
+        self.owners = owners = Owners(
+            "words.own",
+            {self.part.name: ["lines"]},
+            lambda: GroupDescription(members=tuple(self.members), is_stable=True),
+            lambda: {"words.other": "127.0.0.1:9"},
+            lambda job: job(),
+        )
+        owners.sit(lambda: "m1")
         pages = StatePages(
             "words",
             StoresHere(self.graph, self.shared, {self.part.name: PARTITIONS}, partition_of),
+            owners,
         )
         self._page = pages.page
 
@@ -63,6 +76,11 @@ class Worker:
 
     def see(self, path: str, **options: str) -> Mapping[str, Any]:
         return json_of(self.ask(path, **options))
+
+
+def _member(name: str, member_id: str, partitions: Iterable[int]) -> GroupMember:
+    given = tuple(TopicPartition("lines", number) for number in partitions)
+    return GroupMember(name, "127.0.0.1", given, member_id)
 
 
 def json_of(answer: Answer) -> Mapping[str, Any]:
@@ -113,13 +131,36 @@ def test_a_key_may_hold_slashes() -> None:
 
 def test_a_key_of_another_worker_is_answered_with_its_partition() -> None:
     worker = Worker(0, 1)
-    with pytest.raises(NotServed, match="partition 3: ask the worker that has it") as refused:
-        worker.ask(f"state/counts/{key_in(3)}")
-    answer = refused.value.answer
-    assert answer.status is HTTPStatus.NOT_FOUND
+    answer = worker.ask(f"state/counts/{key_in(3)}", at="here")
+    assert answer.status is HTTPStatus.MISDIRECTED_REQUEST
     assert (json_of(answer)["partition"], json_of(answer)["here"]) == (3, [0, 1])
-    with pytest.raises(NotServed, match=r"in partitions \[0, 1\]$"):
-        worker.ask(f"state/counts/{key_in(1)}")
+    assert json_of(answer)["owner"] == {"instance": "words.other", "address": "127.0.0.1:9"}
+    absent = worker.ask(f"state/counts/{key_in(1)}")
+    assert absent.status is HTTPStatus.NOT_FOUND
+    assert json_of(absent)["error"].endswith("in partitions [0, 1]")
+
+
+def test_a_worker_that_the_coordinator_does_not_name_answers_nothing_and_says_ask_again() -> None:
+    worker = Worker(0, 1, 2)
+    worker.put(**{key_in(0): 1})
+    asked = f"state/counts/{key_in(0)}", "state/counts"
+    assert [worker.ask(path).status for path in asked] == [HTTPStatus.OK] * 2
+    # Another process has joined under its name, and then it was evicted.
+    for members in ([_member("words.own", "m3", [0, 1, 2])], [_member("words.other", "m2", [0])]):
+        other = Worker(0, 1, 2)
+        other.members = members
+        answers = [other.ask(path, at="here") for path in asked]
+        assert {a.status for a in answers} == {HTTPStatus.SERVICE_UNAVAILABLE}
+        assert {a.headers["Retry-After"] for a in answers} == {"1"}
+
+
+def test_a_key_whose_partition_is_assigned_and_not_open_yet_is_asked_for_again() -> None:
+    worker = Worker(0)
+    worker.members = [_member("words.own", "m1", range(PARTITIONS))]
+    for at in ("owner", "redirect", "here"):
+        answer = worker.ask(f"state/counts/{key_in(3)}", at=at)
+        assert answer.status is HTTPStatus.SERVICE_UNAVAILABLE
+        assert "being taken over by this worker" in json_of(answer)["error"]
 
 
 def test_a_range_of_keys_is_shown_up_to_a_limit() -> None:
@@ -151,32 +192,32 @@ def test_the_rows_of_an_answer_are_bounded_in_bytes(
 
 @pytest.mark.parametrize("limit", ["0", "1001", "many", "-1", "", "²", "9" * 5000])
 def test_a_limit_that_cannot_be_is_refused(limit: str) -> None:
-    with pytest.raises(NotServed, match="expected a number from 1 to 1000") as refused:
-        Worker(0).ask("state/counts", limit=limit)
-    assert refused.value.answer.status is HTTPStatus.BAD_REQUEST
+    answer = Worker(0).ask("state/counts", limit=limit)
+    assert answer.status is HTTPStatus.BAD_REQUEST
+    assert "expected a number from 1 to 1000" in json_of(answer)["error"]
 
 
 def test_a_store_that_is_not_up_to_date_is_not_shown() -> None:
     worker = Worker(0, 1, up_to_date=False)
     worker.shared.mark_up_to_date(worker.part.name, 0)
     assert worker.shared.waiting == 1
-    for path in ("state/counts", "state/counts/a"):
-        with pytest.raises(NotServed, match=r"partitions \[1\]") as refused:
-            worker.ask(path)
-        assert refused.value.answer.status is HTTPStatus.SERVICE_UNAVAILABLE
+    for path in ("state/counts", f"state/counts/{key_in(1)}"):
+        answer = worker.ask(path)
+        assert answer.status is HTTPStatus.SERVICE_UNAVAILABLE
+        assert "partitions [1]" in json_of(answer)["error"]
 
 
 def test_an_unknown_store_and_a_wrong_key_are_refused_by_name() -> None:
     worker = Worker(0)
-    with pytest.raises(NotServed, match=r"no store 'count'; there are counts, hourly"):
-        worker.ask("state/count/a")
+    unknown = worker.ask("state/count/a")
+    assert unknown.status is HTTPStatus.NOT_FOUND
+    assert "no store 'count'; there are counts, hourly" in json_of(unknown)["error"]
     numbers: Any = Topology("numbers")
     numbers.stream("in", key=int, value=dict).group_by_key().count(store="n").to("out")
-    pages = StatePages(
-        "numbers", StoresHere(resolve(numbers.loaded()), SharedStores(), {}, partition_of)
-    )
-    with pytest.raises(ConfigurationError, match="is not a key of store 'n', whose keys are int"):
-        pages.page(Request(["n", "seven"], {}))
+    stores = StoresHere(resolve(numbers.loaded()), SharedStores(), {}, partition_of)
+    wrong = StatePages("numbers", stores, worker.owners).page(Request(["n", "seven"], {}))
+    assert wrong.status is HTTPStatus.BAD_REQUEST
+    assert "is not a key of store 'n', whose keys are int" in json_of(wrong)["error"]
 
 
 def test_what_was_given_up_is_not_shown_any_more() -> None:
