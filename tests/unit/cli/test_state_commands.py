@@ -90,7 +90,7 @@ def test_a_key_that_another_machine_has_is_told_with_its_partition(written: Run)
     code, _, err = written("get", "counts", key_in(3))
     assert code == 2
     assert f"has no key '{key_in(3)}' in partitions 0, 1 of 4" in err
-    assert "partition 3: run this on that partition's machine, or give --from-changelog" in err
+    assert "partition 3: give --from-changelog, or the HTTP address of any worker with --ask" in err
     assert written("get", "counts", key_in(3), "--json")[1].keys() == {"error"}
 
 
