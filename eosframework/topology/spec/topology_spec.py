@@ -10,7 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import OPTIONS, Registered
@@ -159,6 +167,10 @@ class SourceSpec(Declared):
     topic: str
     """Name of the topic."""
 
+    pattern: str | None = None
+    """In place of topic: a regular expression. Every topic whose whole name it matches is read,
+    also one that is created later."""
+
     key: SerdeName = "bytes"
     """Serde of the key: bytes, string, integer, float, json, module:Model, or a map: avro,
     json_schema or protobuf with its options."""
@@ -193,6 +205,41 @@ class SourceSpec(Declared):
     name: str | None = None
     """Name of the sub-topology that this source belongs to, part of its transactional ids.
     Default: the name of its first declared stream."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _topic_or_pattern(cls, data: Any) -> Any:
+        """Give a source with a pattern a topic that no cluster can have: `/PATTERN/`."""
+        if not isinstance(data, Mapping):
+            return data
+        given = dict(cast("Mapping[str, Any]", data))
+        if (pattern := given.get("pattern")) is None:
+            return given
+        if given.setdefault("topic", f"/{pattern}/") != f"/{pattern}/":
+            raise ValueError("a source has either a topic or a pattern; leave one of them out")
+        return given
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_regular_expression(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(
+                f"{pattern!r} is no regular expression ({error}); expected one of Python's, for "
+                f"example orders\\..*"
+            ) from error
+        if pattern == "":
+            raise ValueError("the pattern is empty and matches no topic; state one, or a topic")
+        return pattern
+
+    @model_validator(mode="after")
+    def _table_has_one_topic(self) -> Self:
+        if self.pattern is not None and (self.is_table or self.global_):
+            raise ValueError(
+                "a table is one topic, and a pattern may match several; state its topic"
+            )
+        return self
 
     @model_validator(mode="after")
     def _ttl_fits(self) -> Self:
