@@ -16,7 +16,7 @@ from typing import Any
 from eosframework.errors import TopologyError
 from eosframework.topology.graph.graph import Function, Graph, SourcePattern, SubTopology
 from eosframework.topology.graph.timed_topics import timed_topics
-from eosframework.txnid import reserved_topic
+from eosframework.topology.spec.topology_spec import matches
 
 _LONGEST_LABEL = 100
 _OTHER = re.compile(r"[^a-z0-9_.]")
@@ -68,11 +68,6 @@ def refuse_timed(graph: Graph) -> None:
                 )
 
 
-def matches(pattern: str, topic: str) -> bool:
-    """Return whether a pattern reads a topic: internal topics of applications never match."""
-    return re.fullmatch(pattern, topic) is not None and reserved_topic(topic) is None
-
-
 def with_matched(graph: Graph, topics: Iterable[str]) -> Graph:
     """Return a graph with a sub-topology for each topic that a pattern matches, and no other.
 
@@ -121,7 +116,7 @@ def not_read(chooser: Function, patterns: Sequence[str]) -> Function:
         topic: str = call(record)
         if topic not in allowed:
             for pattern in patterns:
-                if isinstance(topic, str) and matches(pattern, topic):
+                if matches(pattern, topic):
                     raise ValueError(
                         f"{chooser.name} chose topic {topic!r}, which matches the source pattern "
                         f"{pattern!r}: the record would be read again. Narrow the pattern, or "

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from eosframework.topology.graph.patterns import matches
 from eosframework.topology.lint.lint_topics import written_places
 from eosframework.topology.lowering.parts import (
     connected_parts,
@@ -21,7 +20,7 @@ from eosframework.topology.lowering.parts import (
 )
 from eosframework.topology.spec.loaded import Finding, LoadedApp, SpecPath
 from eosframework.topology.spec.step_spec import StepSpec
-from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TopologySpec
+from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TopologySpec, matches
 from eosframework.txnid import refuse_reserved_name
 
 RULE = "pattern"

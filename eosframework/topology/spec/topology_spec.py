@@ -24,6 +24,7 @@ from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import OPTIONS, Registered
 from eosframework.topology.spec.keyed_spec import Declared, Duration, Ttl, duration_of, milliseconds
 from eosframework.topology.spec.step_spec import StepSpec
+from eosframework.txnid import reserved_topic
 
 _PATTERN = r'^(?:[A-Za-z_]\w*|"(?:[^"]|"")+")(?:\.(?:[A-Za-z_]\w*|"(?:[^"]|"")+"))?$'
 """A name, with its schema before a dot. A part in double quotes may have any character."""
@@ -159,6 +160,11 @@ SerdeName = Annotated[str, BeforeValidator(_written_serde), WithJsonSchema(_SERD
 _FROM_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
 }
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """Return whether a pattern reads a topic: internal topics of applications never match."""
+    return re.fullmatch(pattern, topic) is not None and reserved_topic(topic) is None
 
 
 class SourceSpec(Declared):
