@@ -73,6 +73,7 @@ from eosframework.process.signals import StopRequest, SuddenEnds, stop_requests
 from eosframework.process.supervisor import is_orphaned
 from eosframework.process.watchdog import PROBE_SECONDS, TurnWatch, Watchdog
 from eosframework.topology.graph.graph import Graph
+from eosframework.transactions import failpoints
 
 if TYPE_CHECKING:
     from eosframework.engine.stores.shared_stores import SharedStores
@@ -308,6 +309,7 @@ def _run(context: WorkerContext, kind: Kind, host: Host, *, until_caught_up: boo
             fences.begin_anew()
             events = structlog.get_logger("eosframework.worker")
             events.info("matched_topics_changed", reason=str(change))
+            failpoints.hit("topics.changed")
         # A reset or another topology may have fenced it, so the second start is checked again.
         graph, settings, instance = context.graph, context.settings, context.instance
         waits = not until_caught_up

@@ -320,9 +320,7 @@ class Topology:
                 f"{caller()}: stream() takes either a topic or a pattern; state one of them"
             )
         if pattern is not None and name is None:
-            raise TopologyError(
-                f"{caller()}: a stream by pattern needs a name=, for example orders"
-            )
+            raise TopologyError(f"{caller()}: a stream by pattern needs a name=, as name='orders'")
         matching = {} if pattern is None else {"pattern": pattern}
         node = self._source(topic or f"/{pattern}/", key, value, options, **matching)
         return Stream(self._recording, node)
