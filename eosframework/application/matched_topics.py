@@ -26,7 +26,6 @@ EARLIEST = "earliest"
 """The start of a topic that was found once the application had run with its pattern."""
 
 PAUSE_SECONDS = 1.0
-WARN_SECONDS = 60.0
 
 
 def with_matching_topics(graph: Graph, admin: ClusterAdmin) -> Graph:
@@ -37,6 +36,22 @@ def with_matching_topics(graph: Graph, admin: ClusterAdmin) -> Graph:
         TopologyError: two sources, or an output and a source, would have a topic in common.
     """
     return with_matched(graph, _matching(graph, admin)) if graph.patterns else graph
+
+
+def report_matched_topics(graph: Graph) -> None:
+    """Log the topics of each pattern, as a warning if there is none yet."""
+    events = structlog.get_logger("eosframework.worker")
+    for one in graph.patterns:
+        topics = matched_by_pattern(graph)[one.source]
+        if topics:
+            events.info("topics_matched", pattern=one.pattern, topics=topics)
+        else:
+            events.warning(
+                "pattern_matches_nothing",
+                pattern=one.pattern,
+                consequence="its source has no record until a topic matches; the worker looks for "
+                "one every few seconds",
+            )
 
 
 def waiting_for_topics(graph: Graph, admin: ClusterAdmin, is_stopped: Callable[[], bool]) -> Graph:
@@ -50,15 +65,7 @@ def waiting_for_topics(graph: Graph, admin: ClusterAdmin, is_stopped: Callable[[
     Raises:
         ClusterUnreachable, TopologyError: as `with_matching_topics`.
     """
-    warn_at = time.monotonic()
     while graph.patterns and not graph.sub_topologies and not is_stopped():
-        if time.monotonic() >= warn_at:
-            warn_at = time.monotonic() + WARN_SECONDS
-            structlog.get_logger("eosframework.worker").warning(
-                "pattern_matches_nothing",
-                patterns=[one.pattern for one in graph.patterns],
-                consequence="the worker waits for the first topic that matches",
-            )
         time.sleep(PAUSE_SECONDS)
         graph = with_matching_topics(graph, admin)
     return graph

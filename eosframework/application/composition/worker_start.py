@@ -49,7 +49,7 @@ from eosframework.application.composition.worker import (
 from eosframework.application.context import ApplicationContext, connect
 from eosframework.application.failed_records import record_failure
 from eosframework.application.internal_topics import doubtful_settings, task_counts
-from eosframework.application.matched_topics import waiting_for_topics
+from eosframework.application.matched_topics import report_matched_topics, waiting_for_topics
 from eosframework.application.ownership_topic import ownership_of
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import Facts, check_worker_start
@@ -264,6 +264,7 @@ def _opened(
     while True:
         context = waiting_for_brokers(partial(connect, graph, settings), limit_seconds, is_stopped)
         if waits and Kind.TRANSFORMS in wanted:
+            report_matched_topics(context.graph)
             found = waiting_for_topics(context.graph, context.admin, is_stopped)
             context = replace(context, graph=found)
         try:

@@ -626,6 +626,11 @@ class Graph:
         parts = (part for part in self.sub_topologies if part.matched_by is not None)
         return {part.sources[0].topic: f"{part.matched_by}" for part in parts}
 
+    @property
+    def all_parts(self) -> tuple[SubTopology, ...]:
+        """All sub-topologies, and those of patterns that no topic need match."""
+        return (*self.sub_topologies, *(one.part for one in self.patterns))
+
     def sub_topology(self, name: str) -> SubTopology:
         """Return the sub-topology named `name`; it must exist."""
         return next(part for part in self.sub_topologies if part.name == name)
@@ -674,7 +679,7 @@ class Graph:
     @property
     def sink_topics(self) -> list[str]:
         """Sink topics that the topology names, dead letters included, sorted."""
-        return sorted({topic for part in self.sub_topologies for topic in part.sink_topics})
+        return sorted({topic for part in self.all_parts for topic in part.sink_topics})
 
     @property
     def changelog_topics(self) -> list[str]:

@@ -19,6 +19,8 @@ from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.spec.topology_spec import matches
 
 _LONGEST_LABEL = 100
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_-]|\\[.-])+")
+"""The start of a regular expression that stands for itself."""
 _OTHER = re.compile(r"[^a-z0-9_.]")
 
 
@@ -56,8 +58,7 @@ def refuse_timed(graph: Graph) -> None:
     Raises:
         TopologyError: names the source and the topic through which its records go.
     """
-    parts = (*graph.sub_topologies, *(one.part for one in graph.patterns))
-    timed = timed_topics(replace(graph, sub_topologies=parts))
+    timed = timed_topics(replace(graph, sub_topologies=graph.all_parts))
     for one in graph.patterns:
         for topic in timed.values():
             if topic.writer == one.part.name:
@@ -106,6 +107,29 @@ def matched_by_pattern(graph: Graph) -> dict[str, list[str]]:
     return {
         one.source: sorted(t for t in matched if matches(one.pattern, t)) for one in graph.patterns
     }
+
+
+def shown_name(one: SourcePattern) -> str:
+    """Return the name that stands for the sub-topologies of a pattern."""
+    return f"{one.part.name}.{{{one.source}}}"
+
+
+def with_patterns_shown(graph: Graph) -> Graph:
+    """Return a graph for display and for the record: each pattern has one sub-topology."""
+    stated = [part for part in graph.sub_topologies if part.matched_by is None]
+    shown = [replace(one.part, name=shown_name(one)) for one in graph.patterns]
+    return replace(graph, sub_topologies=(*stated, *shown))
+
+
+def literal_prefix(pattern: str) -> str:
+    """Return the text with which every topic begins that a pattern matches, as far as it shows."""
+    if "|" in pattern:
+        return ""
+    found = _PLAIN.match(pattern)
+    plain, rest = ("", pattern) if found is None else (found[0], pattern[found.end() :])
+    if rest[:1] in {"*", "?", "{"}:
+        plain = plain[: -2 if plain[-2:-1] == "\\" else -1]
+    return plain.replace("\\", "")
 
 
 def not_read(chooser: Function, patterns: Sequence[str]) -> Function:

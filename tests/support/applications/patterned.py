@@ -108,4 +108,8 @@ class Patterned(Pipeline):
 
 def back_for_even(record: Record[bytes, dict[str, int]]) -> str:
     """Choose the record's own topic for an even number."""
-    return record.topic if record.value["n"] % 2 == 0 else f"{record.topic.split('.')[0]}.odd"
+    return (
+        record.topic
+        if record.value["n"] % 2 == 0
+        else f"{record.topic.rpartition('.from.')[0]}.odd"
+    )
