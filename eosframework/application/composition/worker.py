@@ -157,7 +157,7 @@ def plan_of(
             )
         return known.get(name) or TransactionalId.make(graph.application, *name)
 
-    refused = RefusedRows()
+    refused, matched = RefusedRows(), graph.matched_topics.values()
     context = CompileContext(
         receipts=receipts,
         limits=limits or {},
@@ -175,6 +175,7 @@ def plan_of(
         internal_topics=graph.internal_topics.union(graph.rows_topics),
         downstream=downstream_of(timed, partitions or {}),
         refused_rows=refused,
+        matched={one.pattern: [*matched].count(one.pattern) for one in graph.patterns},
     )
 
 

@@ -265,6 +265,7 @@ class Worker:
             | late_records(self._late_of_released, self.tasks.values()),
             keyless=keyless_records(self._keyless_of_released, self.tasks.values()),
             calls=call_figures(self._plan.parts.values(), self._calls),
+            matched=self._plan.matched,
         )
 
     def start(self) -> None:
