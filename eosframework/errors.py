@@ -5,6 +5,7 @@ EosError
 │   ├── ConfigurationError
 │   ├── TopologyError
 │   ├── StartRefused            the cluster's state and the topology do not fit together
+│   │   ├── MatchedTopicGone    a topic that a pattern matches was deleted during the checks
 │   │   └── ControlTopicDamaged an entry of the control topic cannot be read
 │   ├── ClusterUnreachable
 │   ├── SchemasUnusable         the schema registry cannot be reached, or lacks what is needed
@@ -21,6 +22,7 @@ EosError
 │   ├── SchemasRefused          the schema registry refuses requests that this process needs
 │   ├── OutputLost              the output of a command could not be written to stdout
 │   └── ComponentFailed         an embedded server or a child process ended or did not start
+├── MatchedTopicsChanged        topics that a pattern matches came or went; the worker starts again
 ├── InstanceFenced              exit 3: another instance took this one's identity over
 ├── KeyTooHot                   fails a record: it would match too many others of its key
 ├── DatabaseFault               reported by a database to the table writer or relay that uses it
@@ -93,6 +95,10 @@ class TopologyError(UserError):
 
 class StartRefused(UserError):
     """Starting would break the guarantee, so nothing was started."""
+
+
+class MatchedTopicGone(StartRefused):
+    """A topic that a pattern matched was deleted since; the checks begin again without it."""
 
 
 class ControlTopicDamaged(StartRefused):
@@ -287,6 +293,10 @@ class Superseded(DatabaseFault):
     def __init__(self, message: str, *, partitions: Collection[tuple[str, int]]) -> None:
         super().__init__(message)
         self.partitions = partitions
+
+
+class MatchedTopicsChanged(EosError):
+    """The topics that a pattern matches are others; what was complete is committed."""
 
 
 class AssignmentLapsed(EosError):

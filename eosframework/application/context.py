@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eosframework.application.control_topic import ControlTopic
+from eosframework.application.matched_topics import with_matching_topics
 from eosframework.config import Settings
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.topology.graph.graph import Graph
@@ -33,15 +34,23 @@ class ApplicationContext:
 
 
 def connect(graph: Graph, settings: Settings) -> ApplicationContext:
-    """Return the context of an application; nothing is requested from the cluster yet."""
+    """Return the context of an application.
+
+    Nothing is requested from the cluster, unless a source has a pattern: its topics are looked up.
+
+    Raises:
+        ClusterUnreachable: no broker answered in time.
+        TopologyError: two sources, or an output and a source by pattern, have a topic in common.
+    """
     admin = ClusterAdmin(settings.kafka)
+    graph = with_matching_topics(graph, admin)
     factor = settings.topics.replication_factor
     topic = ControlTopic(graph.application, settings.kafka, admin, replication_factor=factor)
     return ApplicationContext(graph, settings, admin, topic)
 
 
 def connect_to(app_name: str, settings: Settings, suffix: str | None = None) -> ApplicationContext:
-    """Load a topology and return the context of its application; nothing is requested yet.
+    """Load a topology and return the context of its application, as `connect` does.
 
     Args:
         app_name: names the topology, as on the command line.

@@ -185,6 +185,7 @@ def _map(_: Sequence[str], value: Any) -> None:
 _CHECKS: Mapping[str, Check] = {
     "application": _map,
     "topic": _topic,
+    "pattern": lambda _, value: _require(value["pattern"], str),
     "written": lambda _, value: _require(value["topic_id"], str),
     "leases": _leases,
     "released": _released,

@@ -4,7 +4,9 @@ It is compacted. Keys and values are JSON, one fact per key, so that workers tha
 cannot undo each other's:
 
     application                           {"cluster_id": …, "version": 1}
-    topic/TOPIC                           {"topic_id": …, "partitions": 4}
+    topic/TOPIC                           {"topic_id": …, "partitions": 4}, and "start" if the topic
+                                          was found by a pattern that had run before
+    pattern/SOURCE                        {"pattern": …}   of a source, by `matched_topics`
     written/TOPIC                         {"topic_id": …}   a changelog or an output
     ownership                             {"topic_id": …}   the topic of claims
     leases                                {"released": …, "ids": {"SUB_TOPOLOGY/NUMBER": ID}}
@@ -52,7 +54,19 @@ FAILED = "failed"
 WORKER = "worker"
 
 WRITTEN_ALONE = frozenset(
-    {APPLICATION, "topic", WRITTEN, LEASES, RELEASED, "topology", RESET, OWNERSHIP, FAILED, WORKER}
+    {
+        APPLICATION,
+        "topic",
+        "pattern",
+        WRITTEN,
+        LEASES,
+        RELEASED,
+        "topology",
+        RESET,
+        OWNERSHIP,
+        FAILED,
+        WORKER,
+    }
 )
 """Kinds of entries that are never written in a transaction."""
 

@@ -119,7 +119,7 @@ def _kept_ms(graph: Graph, facts: Facts, name: str) -> int | None:
         return None
     if found.exists:
         return retention_ms(found.values)
-    sinks = (node for part in graph.sub_topologies for node in nodes_of(part))
+    sinks = (node for part in graph.all_parts for node in nodes_of(part))
     stated: dict[str, str | None] = {}
     for sink in sinks:
         if isinstance(sink, Sink) and sink.topic == name:

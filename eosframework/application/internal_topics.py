@@ -195,8 +195,9 @@ def _partitions(graph: Graph, wanted: Repartition, counts: Mapping[str, int]) ->
     topics = [[source.topic for source in part.sources] for part in graph.sub_topologies]
     joined = next((read for read in topics if wanted.topic in read), list[str]())
     others = max((counts.get(topic, 0) for topic in joined if topic not in own), default=0)
-    writer = graph.sub_topology(wanted.writer)
-    return wanted.partitions or others or _tasks(writer, counts)
+    if stated := wanted.partitions or others:
+        return stated
+    return _tasks(graph.sub_topology(wanted.writer), counts)
 
 
 def _tasks(part: SubTopology, counts: Mapping[str, int]) -> int | None:

@@ -12,6 +12,7 @@ from eosframework.config import Guarantee, Settings
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.requests import AccessDenied
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph.patterns import literal_prefix
 from eosframework.txnid import (
     TransactionalId,
     control_topic,
@@ -110,6 +111,7 @@ def worker_access(
     return merged(
         [
             *topic_access(graph, sources, sinks),
+            *pattern_access(graph),
             *tables_access(graph),
             *purging_access(graph, settings),
             control_topic_access(graph.application),
@@ -151,6 +153,18 @@ def topic_access(graph: Graph, sources: Sequence[str], sinks: Sequence[str]) -> 
         *(Access("Topic", t, ("Read", "Write", "Describe")) for t in graph.effects_topics),
         *([Access("Group", graph.application, ("Read", "Describe"))] if sources else []),
     ]
+
+
+def pattern_access(graph: Graph) -> Iterator[Access]:
+    """Yield the access to the topics that patterns match, also those that do not exist yet.
+
+    A topic that a worker may not describe is not there for it.
+    """
+    for one in graph.patterns:
+        prefix_ = literal_prefix(one.pattern)
+        yield Access("Topic", prefix_ or "*", ("Read", "Describe"), is_prefix=bool(prefix_))
+    if graph.patterns:
+        yield Access("Group", graph.application, ("Read", "Describe"))
 
 
 def tables_access(graph: Graph) -> list[Access]:

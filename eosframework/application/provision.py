@@ -46,6 +46,7 @@ from eosframework.kafka.admin.metadata import TopicDescription
 from eosframework.records import partitions_of
 from eosframework.topology.evolution import Change, Verdict
 from eosframework.topology.graph.graph import Graph, Sink
+from eosframework.topology.graph.patterns import matched_by_pattern
 from eosframework.topology.graph.walk import nodes_of
 from eosframework.txnid import DerivedIds, IdSource, TransactionalId, effects_id, worker_pattern
 
@@ -162,7 +163,7 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
     access = worker_access(
         graph,
         settings,
-        graph.source_topics,
+        [topic for topic in graph.source_topics if topic not in graph.matched_topics],
         graph.sink_topics,
         ids if settings.worker.ids is Ids.LEASED else None,
     )
@@ -185,6 +186,7 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
         notes=(
             *([] if note is None else [note]),
             *_size_notes(graph, facts.topics),
+            *_pattern_notes(graph),
         ),
         warnings=(
             *map(str, doubtful_settings(graph, facts.topics)),
@@ -194,6 +196,13 @@ def plan(context: ApplicationContext, source: IdSource | None = None) -> Provisi
         changes=tuple(facts.changes),
         jobs=tuple(jobs_of(graph, facts)),
     )
+
+
+def _pattern_notes(graph: Graph) -> Iterator[str]:
+    matched = matched_by_pattern(graph)
+    for one in graph.patterns:
+        topics = ", ".join(matched[one.source]) or "none yet"
+        yield f"pattern {one.pattern} of source {one.source} matches {topics}"
 
 
 def apply(context: ApplicationContext, accept: Sequence[str] = ()) -> tuple[Provision, list[str]]:

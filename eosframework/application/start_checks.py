@@ -32,6 +32,12 @@ from eosframework.application.leases import (
     id_entries,
     task_names,
 )
+from eosframework.application.matched_topics import (
+    EARLIEST,
+    START,
+    found_later,
+    pattern_entries,
+)
 from eosframework.application.needed_access import (
     Access,
     naming_needed_access,
@@ -62,7 +68,7 @@ from eosframework.application.topology_changes import (
     undrained_topics,
 )
 from eosframework.config import Guarantee, Settings
-from eosframework.errors import StartRefused
+from eosframework.errors import MatchedTopicGone, StartRefused
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
 from eosframework.kafka.admin.metadata import (
     GroupDescription,
@@ -76,6 +82,7 @@ from eosframework.kafka.admin.verification import require_answered
 from eosframework.records import Position, TopicPartition, partitions_of
 from eosframework.topology.evolution import Change
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.spec.topology_spec import matches
 from eosframework.txnid import (
     DerivedIds,
     IdSource,
@@ -392,7 +399,11 @@ def new_entries(graph: Graph, facts: Facts) -> dict[str, object]:
             topic = facts.topics[source.topic]
             entries[topic_key(source.topic)] = topic_entry(topic)
     known = facts.control.entries
+    for topic in found_later(graph, known):
+        entries[topic_key(topic)] = {**topic_entry(facts.topics[topic]), START: EARLIEST}
     lacking = {key: value for key, value in entries.items() if key not in known}
+    patterns = pattern_entries(graph)
+    lacking |= {key: entry for key, entry in patterns.items() if known.get(key) != entry}
     lacking |= topology_entry(graph, facts.control, facts.topics)
     recorded = facts.control.written
     unrecorded = {
@@ -425,7 +436,8 @@ def refuse_another_application(graph: Graph, facts: Facts) -> None:
             f"this topology another name with application:, or the sinks with application="
         )
     declared, known = graph.source_topics, sorted(facts.control.topics)
-    if known and declared and not set(declared) & set(known):
+    once = any(matches(one.pattern, topic) for one in graph.patterns for topic in known)
+    if known and declared and not once and not set(declared) & set(known):
         raise StartRefused(
             f"application {graph.application!r} on this cluster reads {', '.join(known)}, and "
             f"this topology reads {', '.join(declared)}: two applications of one name would "
@@ -444,6 +456,8 @@ def refuse_missing_topics(graph: Graph, facts: Facts) -> None:
     """Refuse missing topics: brokers would auto-create them with defaults, or never."""
     missing = [topic for topic, found in sorted(facts.topics.items()) if not found.exists]
     written = graph.written_topics
+    if gone := sorted(graph.matched_topics.keys() & set(missing)):
+        raise MatchedTopicGone(f"source {_absent(gone)} any more, and a pattern matched it")
     if sources := [topic for topic in missing if topic not in written]:
         raise StartRefused(
             f"source {_absent(sources)}; correct the name in the topology, or create it with the "

@@ -9,6 +9,8 @@ that was taken over or restored, before a worker that has caught up ends, and af
     offsets of another consumer      the worker ends: records may have been passed over
     more partitions of a source      the worker ends: keys have moved
     more partitions of an output     a warning; records are written as before
+    a topic that a pattern matches   the worker starts again with the topics of now
+    came or was deleted              (`matched_topics`)
 
 Between two looks a worker may process records of a topic that was created again (at most
 `LOOK_SECONDS`, and the time of a request). The next look finds that: an id never returns. The error
@@ -21,14 +23,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
 
 from eosframework.application.group_members import foreign_offsets, foreign_offsets_error
+from eosframework.application.matched_topics import MatchedTopics
 from eosframework.application.topic_identity import Use, next_step, replaced
-from eosframework.errors import IdentityChanged, RunError
+from eosframework.errors import IdentityChanged, MatchedTopicsChanged, RunError
 from eosframework.kafka.admin.metadata import TopicIdentity
 from eosframework.kafka.admin.requests import REQUEST_FAILED
 from eosframework.records import Position, TopicPartition
@@ -78,6 +81,7 @@ class Seen:
         before: positions of the worker when the look began.
         committed: positions of the application.
         strangers: members of its group that are no workers.
+        change: of the topics that a pattern matches; None: there is none.
     """
 
     known: Mapping[str, TopicIdentity]
@@ -85,6 +89,7 @@ class Seen:
     before: Mapping[TopicPartition, int]
     committed: Sequence[Position] = ()
     strangers: Sequence[str] = field(default_factory=list[str])
+    change: str | None = None
 
 
 class TopicWatch:
@@ -97,6 +102,7 @@ class TopicWatch:
         own: partitions that the application committed before.
         clock: seconds, monotonic.
         sleep: waits for seconds, on the thread of a look.
+        matched: the topics that patterns match; None: there are no patterns.
     """
 
     def __init__(
@@ -107,7 +113,9 @@ class TopicWatch:
         own: Iterable[TopicPartition] = (),
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        matched: MatchedTopics | None = None,
     ) -> None:
+        self._matched = matched
         self._known = dict(known)
         self._uses = dict(uses)
         self._cluster = cluster
@@ -150,6 +158,7 @@ class TopicWatch:
 
         Raises:
             IdentityChanged: a topic or committed offsets are not those of the start.
+            MatchedTopicsChanged: a pattern matches other topics than at the start.
             RunError: a topic that is read has grown; says what to do.
         """
         # The look's thread only assigns `_found`, and only while it holds `_looking`. If it does so
@@ -169,6 +178,8 @@ class TopicWatch:
 
         Raises:
             IdentityChanged, RunError: as `turn`.
+            MatchedTopicsChanged: a topic that a pattern matches was deleted. New ones are left to
+                `turn`: a worker whose takeovers each found another one would process nothing.
         """
         if self._clock() < self._not_before:
             return False
@@ -193,7 +204,8 @@ class TopicWatch:
         try:
             # The next look retries brokers that do not answer; other requests report them.
             with suppress(*REQUEST_FAILED):
-                self._found = self._look(before)
+                change = None if self._matched is None else self._matched.change()
+                self._found = replace(self._look(before), change=change)
         finally:
             self._looking.release()
 
@@ -217,9 +229,15 @@ class TopicWatch:
                 self._judge_growth(topic, found)
         self._judge_offsets(seen)
         self._verified = dict(seen.before)
+        if seen.change is not None:
+            raise MatchedTopicsChanged(seen.change)
 
     def _judge_other(self, topic: str, found: TopicIdentity | None, positions: Positions) -> None:
         use, before = self._uses[topic], self._known[topic]
+        if found is None and self._matched is not None and topic in self._matched.known:
+            raise MatchedTopicsChanged(
+                f"topic {topic!r} was deleted, and its unread records with it"
+            )
         if found is None and use in (Use.OUTPUT, Use.CHOSEN, Use.GLOBAL):
             return  # Transactions cannot commit without it, and report it; rows stay as they are.
         start = replaced(topic, use, before.topic_id, found)

@@ -23,6 +23,7 @@ from eosframework.topology.evolution import (
     recorded,
 )
 from eosframework.topology.graph.graph import Graph
+from eosframework.topology.graph.patterns import matched_by_pattern, shown_name
 from eosframework.topology.spec.loaded import KeptName
 from eosframework.txnid import changelog_topic
 
@@ -43,12 +44,14 @@ def topology_changes(
     before = _before(control)
     if before is None:
         return []
+    matched = matched_by_pattern(graph)
     return changes_between(
         before,
         _now(graph, topics),
         partitions={name: found.partitions for name, found in topics.items()},
         upgradable={store.name for store in graph.stores if store.upgrade},
         declared=_declared(graph),
+        matched={shown_name(one): matched[one.source] for one in graph.patterns},
     )
 
 
@@ -64,7 +67,7 @@ def topology_entry(
 ) -> dict[str, object]:
     """Return the new entry of the control topic for a graph that is about to run, if it differs."""
     entry = _now(graph, topics).after(_before(control)).to_entry()
-    is_new = graph.sub_topologies and entry != control.entries.get(TOPOLOGY)
+    is_new = graph.all_parts and entry != control.entries.get(TOPOLOGY)
     return {TOPOLOGY: entry} if is_new else {}
 
 

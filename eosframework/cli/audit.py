@@ -118,15 +118,12 @@ def _of_topology(
     options: SettingsOptions, application: str, bounds: tuple[str, str], by: By, suffix: str | None
 ) -> tuple[str, Verdict]:
     """Return the name of the application, and the verdict."""
+    from eosframework.application.context import connect_to
     from eosframework.operations.audit import Bound, Proof, Scope, audit_topology
-    from eosframework.topology.loader import load_app
-    from eosframework.topology.renaming import renamed
-    from eosframework.topology.resolve.resolve import resolve
 
     scope = Scope(*map(Bound.parse, bounds))
     settings = options.load()
-    loaded = load_app(application)
-    graph = resolve(loaded if suffix is None else renamed(loaded, suffix))
+    graph = connect_to(application, settings, suffix).graph
     with step_line() as show:
         verdict = audit_topology(graph, settings, show, scope=scope, proof=Proof(by))
     return graph.application, verdict

@@ -43,12 +43,11 @@ def doctor(
         return 0
     if application is None:
         raise ConfigurationError("Missing argument 'APP'; see `eosframework doctor --help`")
+    from eosframework.application.context import connect_to
     from eosframework.operations.doctor import examine, take_snapshot
-    from eosframework.topology.loader import load_app
-    from eosframework.topology.resolve.resolve import resolve
 
     settings = options.load()
-    graph = resolve(load_app(application))
+    graph = connect_to(application, settings).graph
     report = examine(take_snapshot(graph, settings))
     if as_json:
         print_json(report.as_data())

@@ -68,15 +68,14 @@ def why(
     It reads topics and writes nothing. Outputs have the receipts that it needs with
     worker.receipts=true. Exits with 1 if the functions do not give the record in the log again.
     """
+    from eosframework.application.context import connect_to
     from eosframework.kafka.inspect.written_record import RecordPlace
     from eosframework.operations.why import as_text, cause_of
-    from eosframework.topology.loader import load_app
-    from eosframework.topology.resolve.resolve import resolve
 
     _refuse_parts(application, run=run, debug=debug, as_test=as_test, as_json=as_json)
     place = RecordPlace.parse(record)
     settings = options.load()
-    graph = None if application is None else resolve(load_app(application))
+    graph = None if application is None else connect_to(application, settings).graph
     with step_line() as show:
         cause = cause_of(place, settings, graph, show, run=run)
     rerun = cause.found.rerun

@@ -101,16 +101,18 @@ class MemoryKafka:
     """
 
     def __init__(self, topics: Mapping[str, int]) -> None:
-        self.logs = {
-            TopicPartition(topic, number): MemoryPartition()
-            for topic, count in topics.items()
-            for number in range(count)
-        }
+        self.logs: dict[TopicPartition, MemoryPartition] = {}
+        for topic, count in topics.items():
+            self.add(topic, count)
         self.positions: dict[TopicPartition, Position] = {}
         self.generation = 0
         self.now = 0.0
         self.misuses: list[str] = []
         self._ids: dict[str, _Coordinated] = {}
+
+    def add(self, topic: str, partitions: int) -> None:
+        """Create a topic."""
+        self.logs |= {TopicPartition(topic, n): MemoryPartition() for n in range(partitions)}
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return a topic's partitions; an undeclared topic gets one."""

@@ -171,7 +171,7 @@ def sink_serdes(graph: Graph) -> dict[str, tuple[Serde, Serde]]:
     rows = {sink.topic: (sink.key, sink.value) for sink in graph.together}
     return rows | {
         node.topic: (node.key, node.value)
-        for part in graph.sub_topologies
+        for part in graph.all_parts
         for node in nodes_of(part)
         if isinstance(node, Sink) and isinstance(node.topic, str)
     }

@@ -60,10 +60,12 @@ from eosframework.testing.stateless_driver import (
 )
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph, Store, SubTopology, Table, TableMode, TableSink
+from eosframework.topology.graph.patterns import with_matched
 from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
 from eosframework.topology.spec.keyed_spec import DurationLike, duration_of
+from eosframework.topology.spec.topology_spec import matches
 from eosframework.transactions import failpoints
 from eosframework.txnid import TransactionalId
 
@@ -157,14 +159,11 @@ class TopologyTestDriver:
     ) -> None:
         self._recorded = _recorded(record, replay)
         self.graph = graph_of(app)
-        counts = _source_counts(self.graph, partitions)
-        own = own_topics(self.graph, counts)
-        sizes = counts | {topic.name: topic.partitions or 1 for topic in own.values()}
-        sinks = [name for part in self.graph.sub_topologies for name in part.sink_topics]
-        self._sizes = sizes
+        self._partitions, self._batch_rows = partitions, batch_rows
+        counts = self._sized()
         default = max(counts.values(), default=1)
-        self.kafka = MemoryKafka({name: default for name in sinks} | sizes)
-        self.tasks = task_counts(self.graph, sizes)
+        sinks = dict.fromkeys(self.graph.sink_topics, default)
+        self.kafka = MemoryKafka(sinks | self._sizes)
         self._serdes = sink_serdes(self.graph)
         idle = math.inf if max_task_idle is None else duration_of(max_task_idle).total_seconds()
         self._options = replace(OPTIONS, max_task_idle_seconds=idle)
@@ -176,6 +175,25 @@ class TopologyTestDriver:
         self._crash_at: int | None = None
         self._hits = 0
         self._crashed = False
+        self._worker = self._new_worker()
+
+    def _sized(self) -> dict[str, int]:
+        """Set the partitions of internal topics and the tasks; return those of the sources."""
+        counts = _source_counts(self.graph, self._partitions)
+        own = own_topics(self.graph, counts)
+        self._sizes = counts | {topic.name: topic.partitions or 1 for topic in own.values()}
+        self.tasks = task_counts(self.graph, self._sizes)
+        return counts
+
+    def _match(self, topic: str) -> None:
+        """Read a topic that a pattern matches, as a worker that finds it starts again."""
+        known = {*self.graph.matched_topics}
+        if topic in known or not any(matches(one.pattern, topic) for one in self.graph.patterns):
+            return
+        self.graph = with_matched(self.graph, {*known, topic})
+        self.kafka.add(topic, self._sized()[topic])
+        self._serdes = sink_serdes(self.graph)
+        self._plan = self._compiled(self._batch_rows)
         self._worker = self._new_worker()
 
     def __enter__(self) -> Self:
@@ -210,13 +228,14 @@ class TopologyTestDriver:
         """Append a record to a source topic; `run` processes it.
 
         Args:
-            topic: a source topic.
+            topic: a source topic, or any topic that a source's pattern matches.
             value: encoded with the source's serde; bytes stay unchanged.
             key: as for the value.
             timestamp: in milliseconds since the epoch, or a datetime with a time zone.
             headers: in order.
             partition: None: chosen by the key.
         """
+        self._match(topic)
         tables = {table.topic: table for table in self.graph.global_tables}
         written = {s.topic: s for s in self.graph.table_sinks if s.sub_topology is None}
         parts = self.graph.sub_topologies

@@ -276,7 +276,7 @@ def _branches(part: Any) -> set[str]:
 
 
 def _needed(section: str, key: str) -> bool:
-    return key == ("topic" if section == "sources" else "from")
+    return key in (("topic", "pattern") if section == "sources" else ("from",))
 
 
 def _has_target(sink: dict[str, Any]) -> bool:

@@ -61,6 +61,7 @@ POINTS = frozenset(
         "reset.after_topics",
         "reset.after_positions",
         "release.after_mark",
+        "topics.changed",
     }
 )
 

@@ -25,6 +25,7 @@ PAGES = (
     "process",
     "state",
     "tables",
+    "topic-patterns",
     "wall-clock",
 )
 """Pages whose blocks are files of one folder: modules that begin with "# NAME.py", and topologies.

@@ -12,6 +12,7 @@ from uuid import uuid4
 from eosframework.application.composition.context import Observed, WorkerContext
 from eosframework.application.decided import decisions
 from eosframework.application.event_times import kept_outputs
+from eosframework.application.matched_topics import MatchedTopics, starting_whole
 from eosframework.application.output_limits import output_limits
 from eosframework.application.ownership_topic import OwnershipTopic
 from eosframework.application.start_positions import StartPositions, UnmarkedStartPositions
@@ -85,7 +86,8 @@ def load(application: str) -> Graph:
 
 def kinds(graph: Graph) -> list[Kind]:
     """Return the kinds of workers that a graph needs, in the order in which to run them once."""
-    has = {Kind.TRANSFORMS: graph.sub_topologies, Kind.TABLES: graph.table_sinks}
+    transforms = graph.sub_topologies or graph.patterns
+    has = {Kind.TRANSFORMS: transforms, Kind.TABLES: graph.table_sinks}
     return [kind for kind, parts in has.items() if parts]
 
 
@@ -155,7 +157,7 @@ def plan_of(
             )
         return known.get(name) or TransactionalId.make(graph.application, *name)
 
-    refused = RefusedRows()
+    refused, matched = RefusedRows(), graph.matched_topics.values()
     context = CompileContext(
         receipts=receipts,
         limits=limits or {},
@@ -173,6 +175,7 @@ def plan_of(
         internal_topics=graph.internal_topics.union(graph.rows_topics),
         downstream=downstream_of(timed, partitions or {}),
         refused_rows=refused,
+        matched={one.pattern: [*matched].count(one.pattern) for one in graph.patterns},
     )
 
 
@@ -240,7 +243,9 @@ def _watch(context: WorkerContext) -> TopicWatch:
     uses = {**uses_of(graph), control_topic: Use.CONTROL}
     known = {t: found for t, found in facts.identities.items() if t in uses}
     known |= context.admin.identities([control_topic])
-    return TopicWatch(known, uses, WatchedCluster(context), facts.control.committed)
+    matched = MatchedTopics(graph, context.admin) if graph.patterns else None
+    cluster = WatchedCluster(context)
+    return TopicWatch(known, uses, cluster, facts.control.committed, matched=matched)
 
 
 def _state(context: WorkerContext) -> LocalState | None:
@@ -336,7 +341,7 @@ def _ledger(context: WorkerContext) -> StartPositions:
         graph.application,
         context.control_topic,
         worker.start,
-        graph.whole_topics,
+        graph.whole_topics | starting_whole(context.control_topic.state.entries),
         members=lambda: context.admin.describe_group(graph.application),
         judged=context.facts.control,
     )

@@ -49,6 +49,7 @@ from eosframework.application.composition.worker import (
 from eosframework.application.context import ApplicationContext, connect
 from eosframework.application.failed_records import record_failure
 from eosframework.application.internal_topics import doubtful_settings, task_counts
+from eosframework.application.matched_topics import report_matched_topics, waiting_for_topics
 from eosframework.application.ownership_topic import ownership_of
 from eosframework.application.partitioner_checks import require_fitting_partitioners
 from eosframework.application.start_checks import Facts, check_worker_start
@@ -56,7 +57,7 @@ from eosframework.application.start_wait import waiting_for_brokers
 from eosframework.config import Settings
 from eosframework.engine.worker.worker import Worker
 from eosframework.engine.worker.worker_plan import WorkerCounts
-from eosframework.errors import RecordFailed
+from eosframework.errors import MatchedTopicGone, MatchedTopicsChanged, RecordFailed
 from eosframework.kafka.schema_registry.schema_codecs import open_schemas
 from eosframework.kafka.taxonomy import InstanceReplaced
 from eosframework.postgres.tables.write_cycle import TableWriter
@@ -72,6 +73,7 @@ from eosframework.process.signals import StopRequest, SuddenEnds, stop_requests
 from eosframework.process.supervisor import is_orphaned
 from eosframework.process.watchdog import PROBE_SECONDS, TurnWatch, Watchdog
 from eosframework.topology.graph.graph import Graph
+from eosframework.transactions import failpoints
 
 if TYPE_CHECKING:
     from eosframework.application.monitoring.owners import Owners
@@ -144,7 +146,7 @@ def check_start(graph: Graph, settings: Settings) -> None:
     Raises:
         UserError: nothing was started; names the cause and the next step.
     """
-    checked(connect(graph, settings), kinds(graph), is_orphaned)
+    _opened(graph, settings, kinds(graph), is_orphaned)
 
 
 def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: bool) -> bool:
@@ -160,7 +162,8 @@ def run_kind(graph: Graph, settings: Settings, kind: Kind, *, until_caught_up: b
     """
     keep_little()
     with own_instance(graph.application, settings.worker) as instance:
-        context = _started(graph, settings, instance, kind, is_orphaned)
+        waits = not until_caught_up
+        context = _started(graph, settings, instance, kind, is_orphaned, waits=waits)
         with (
             _looked_back(context, kind).counted(),
             stop_requests(structlog.get_logger("eosframework.worker")) as request,
@@ -187,7 +190,8 @@ def run_embedded(
         InstanceFenced: another worker took this one's identity over.
     """
     with own_instance(graph.application, settings.worker) as instance:
-        context = _started(graph, settings, instance, kind, host.is_stopped)
+        waits = not until_caught_up
+        context = _started(graph, settings, instance, kind, host.is_stopped, waits=waits)
         with _looked_back(context, kind).counted():
             return _run(context, kind, host, until_caught_up=until_caught_up)
 
@@ -213,9 +217,8 @@ def checked(
     require_journals_of(graph, settings)
     is_child = PIPE_VARIABLE in os.environ
     runs_transforms = Kind.TRANSFORMS in wanted and not is_child
-    limit_seconds = None if is_child else settings.kafka.start_timeout_seconds
     judge = partial(_judged, context, partitioners=runs_transforms)
-    facts = waiting_for_brokers(judge, limit_seconds, is_stopped)
+    facts = waiting_for_brokers(judge, _limit_seconds(settings), is_stopped)
     open_schemas(graph.codecs, settings.schema_registry, checked=not is_child)
     if (runs_transforms and graph.together) or (Kind.TABLES in wanted and not is_child):
         require_tables_of(graph, settings)
@@ -233,11 +236,52 @@ def _judged(context: ApplicationContext, *, partitioners: bool) -> Facts:
 
 
 def _started(
-    graph: Graph, settings: Settings, instance: str, kind: Kind, is_stopped: Callable[[], bool]
+    graph: Graph,
+    settings: Settings,
+    instance: str,
+    kind: Kind,
+    is_stopped: Callable[[], bool],
+    *,
+    waits: bool = True,
 ) -> WorkerContext:
-    opened = connect(graph, settings)
-    facts = checked(opened, [kind], is_stopped)
-    return WorkerContext(graph, settings, opened.admin, opened.control_topic, instance, facts)
+    opened, facts = _opened(graph, settings, [kind], is_stopped, waits=waits)
+    admin, control_topic = opened.admin, opened.control_topic
+    return WorkerContext(opened.graph, settings, admin, control_topic, instance, facts)
+
+
+def _opened(
+    graph: Graph,
+    settings: Settings,
+    wanted: Collection[Kind],
+    is_stopped: Callable[[], bool],
+    *,
+    waits: bool = False,
+) -> tuple[ApplicationContext, Facts]:
+    """Connect, match patterns with the topics of now, and perform `checked`.
+
+    Args:
+        graph: of the application.
+        settings: of its workers.
+        wanted: the kinds of workers that are to start.
+        is_stopped: returns whether to give up while brokers do not answer.
+        waits: for the first topic that matches, if the topology reads no other one.
+    """
+    limit_seconds = _limit_seconds(settings)
+    while True:
+        context = waiting_for_brokers(partial(connect, graph, settings), limit_seconds, is_stopped)
+        if waits and Kind.TRANSFORMS in wanted:
+            report_matched_topics(context.graph)
+            found = waiting_for_topics(context.graph, context.admin, is_stopped)
+            context = replace(context, graph=found)
+        try:
+            return context, checked(context, wanted, is_stopped)
+        except MatchedTopicGone as gone:
+            structlog.get_logger("eosframework.worker").warning("checked_again", reason=str(gone))
+
+
+def _limit_seconds(settings: Settings) -> float | None:
+    is_child = PIPE_VARIABLE in os.environ
+    return None if is_child else settings.kafka.start_timeout_seconds
 
 
 def _log_doubtful_settings(graph: Graph, facts: Facts) -> None:
@@ -258,17 +302,25 @@ def _looked_back(context: WorkerContext, kind: Kind) -> SuddenEnds:
 
 
 def _run(context: WorkerContext, kind: Kind, host: Host, *, until_caught_up: bool) -> WorkerCounts:
-    """Run a worker, and once more if a late request of its own fences it."""
+    """Run a worker, and again if a late request of its own fences it, or topics came or went."""
     fences = OwnFences(context.instance)
     while True:
+        if kind is Kind.TRANSFORMS and not context.graph.sub_topologies:
+            return fences.with_former(WorkerCounts())  # No topic matches, and none is waited for.
         try:
             counts = _run_once(context, kind, host, fences, until_caught_up=until_caught_up)
             return fences.with_former(counts)
         except InstanceReplaced as fence:
             fences.excuse(fence)
+        except MatchedTopicsChanged as change:
+            fences.begin_anew()
+            events = structlog.get_logger("eosframework.worker")
+            events.info("matched_topics_changed", reason=str(change))
+            failpoints.hit("topics.changed")
         # A reset or another topology may have fenced it, so the second start is checked again.
         graph, settings, instance = context.graph, context.settings, context.instance
-        context = _started(graph, settings, instance, kind, host.is_stopped)
+        waits = not until_caught_up
+        context = _started(graph, settings, instance, kind, host.is_stopped, waits=waits)
 
 
 def _run_once(
@@ -337,6 +389,10 @@ class OwnFences:
         self._latest = counts if self._former is None else total([self._former, counts])
         return self._latest
 
+    def begin_anew(self) -> None:
+        """Keep the counts of the run that ended."""
+        self._former = replace(self._latest, lag=0, restoring=0, held=0)
+
     def excuse(self, fence: InstanceReplaced) -> None:
         """Return if the worker may start again.
 
@@ -346,7 +402,7 @@ class OwnFences:
         if (now := self._clock()) - self._fenced_at < RIVAL_SECONDS:
             raise fence
         self._fenced_at = now
-        self._former = replace(self._latest, lag=0, restoring=0, held=0)
+        self.begin_anew()
         events = structlog.get_logger("eosframework.worker")
         events.warning("worker_fenced", instance=self._instance, reason=str(fence))
 

@@ -50,6 +50,7 @@ from eosframework.errors import (
     EntryDamaged,
     EosError,
     IdentityChanged,
+    MatchedTopicsChanged,
     Retriable,
     RunError,
     TransactionError,
@@ -216,6 +217,7 @@ class Worker:
 
         Raises:
             RunError: processing cannot continue; complete work was committed.
+            MatchedTopicsChanged: the topics that a pattern matches are others; likewise.
             InstanceFenced: another worker uses this worker's identity.
         """
         if until_caught_up:
@@ -240,6 +242,8 @@ class Worker:
             if self._stop and isinstance(error, Retriable):
                 self._events.warning("stopped_without_an_answer", error=str(error))
                 return self.counts
+            if self._stop and isinstance(error, MatchedTopicsChanged):
+                return self.counts
             if isinstance(error, EntryDamaged) and self._state is not None:
                 raise self._state.located(error) from error
             if error is not caught:
@@ -261,6 +265,7 @@ class Worker:
             | late_records(self._late_of_released, self.tasks.values()),
             keyless=keyless_records(self._keyless_of_released, self.tasks.values()),
             calls=call_figures(self._plan.parts.values(), self._calls),
+            matched=self._plan.matched,
         )
 
     def start(self) -> None:
@@ -519,7 +524,7 @@ class Worker:
         if isinstance(error, RunError | TransactionError):
             try:
                 self._are_confirmed()
-            except IdentityChanged as changed:
+            except (IdentityChanged, MatchedTopicsChanged) as changed:
                 return changed
             except RunError:
                 return error
@@ -562,12 +567,17 @@ class Worker:
         except EosError as second:
             self._events.warning("last_commit_failed", error=str(second))
         try:
-            self._close()
+            # A static member that stays would get the former assignment back (KIP-345).
+            self._close(leave=isinstance(error, MatchedTopicsChanged))
         except EosError as second:
             self._events.warning("close_failed", error=str(second))
 
-    def _close(self) -> None:
-        """Close the producers, then leave the group, so that no open transaction is handed over."""
+    def _close(self, *, leave: bool = False) -> None:
+        """Close the producers, then leave the group, so that no open transaction is handed over.
+
+        Args:
+            leave: leave the group whatever `leave_on_stop` says.
+        """
         tasks = list(self.tasks.values())
         self._release(tasks, "task_closed")
         if self._catch_up is None:
@@ -584,6 +594,6 @@ class Worker:
         self._outputs.stop()
         if self._decisions is not None:
             self._decisions.close()
-        self._log.close(leave=self._options.leave_on_stop)
+        self._log.close(leave=leave or self._options.leave_on_stop)
         if self._purger is not None:
             self._purger.close()

@@ -83,6 +83,7 @@ class Plan:
             producer of its partition.
         refused_rows: rows that a database refused; the parts are compiled with it.
         kept_ms: how long each output keeps records by their event times; others keep them.
+        matched: number of topics that each pattern of a source matches.
     """
 
     application: str
@@ -98,6 +99,7 @@ class Plan:
     own_id: TransactionalId | None = None
     kept_ms: Mapping[str, int] = field(default_factory=dict[str, int])
     refused_rows: RefusedRows = field(default_factory=RefusedRows)
+    matched: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def producer_of(self, task: TransactionalId) -> str:
         """Return the transactional.id of the producer that writes for a task."""

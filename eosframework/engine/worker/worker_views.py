@@ -52,6 +52,7 @@ class WorkerView:
         late: late records of committed transactions, by step and topic.
         keyless: records that steps skipped because they have no key, likewise.
         calls: of steps that call a coroutine, by step.
+        matched: number of topics that each pattern of a source matches.
     """
 
     counts: WorkerCounts
@@ -62,6 +63,7 @@ class WorkerView:
     late: Mapping[LatePlace, int] = field(default_factory=dict[LatePlace, int])
     keyless: Mapping[LatePlace, int] = field(default_factory=dict[LatePlace, int])
     calls: Mapping[str, CallSnapshot] = field(default_factory=dict[str, CallSnapshot])
+    matched: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def task_view(task: Task) -> TaskView:

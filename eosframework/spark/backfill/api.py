@@ -139,11 +139,19 @@ def _graph_of(app: str | Topology, suffix: str | None = None) -> Graph:
 
     Raises:
         TopologyError: the topology cannot be loaded, or is inconsistent.
-        ConfigurationError: the suffix is invalid in names.
+        ConfigurationError: the suffix is invalid in names, or a source has a pattern.
     """
     loaded = load_app(app) if isinstance(app, str) else app.loaded()
     loaded = replace(loaded, spec=loaded.spec.with_later_tables())
-    return without_retries(resolve(loaded if suffix is None else renamed(loaded, suffix)))
+    graph = resolve(loaded if suffix is None else renamed(loaded, suffix))
+    if graph.patterns:
+        one = graph.patterns[0]
+        raise ConfigurationError(
+            f"source {one.source!r} has the pattern {one.pattern!r}, and a backfill has a fixed "
+            f"input: declare the topics as sources of a topology for the backfill, with an "
+            f"application name of its own"
+        )
+    return without_retries(graph)
 
 
 def spark_options(assignments: Sequence[str]) -> dict[str, str]:

@@ -280,8 +280,9 @@ class Topology:
 
     def stream(
         self,
-        topic: str,
+        topic: str | None = None,
         *,
+        pattern: str | None = None,
         key: type[K] | UntypedSerde = bytes,
         value: type[V] | UntypedSerde = bytes,
         timestamp: ValueFunction | None = None,
@@ -289,10 +290,12 @@ class Topology:
         on_error: OnErrorLike | None = None,
         sub_topology: str | None = None,
     ) -> Stream[K, V]:
-        """Read a topic.
+        """Read a topic, or every topic that a pattern matches.
 
         Args:
             topic: name of the topic.
+            pattern: in place of a topic, with `name`: a regular expression for the whole names of
+                topics. A topic that is created later is read as well.
             key: serde of the key: a type, as bytes, str, int, a model or `tuple[str, int]`; or a
                 name.
             value: serde of the value, as for the key.
@@ -312,7 +315,15 @@ class Topology:
             "on_error": on_error,
             "sub_topology": sub_topology,
         }
-        return Stream(self._recording, self._source(topic, key, value, options))
+        if (topic is None) == (pattern is None):
+            raise TopologyError(
+                f"{caller()}: stream() takes either a topic or a pattern; state one of them"
+            )
+        if pattern is not None and name is None:
+            raise TopologyError(f"{caller()}: a stream by pattern needs a name=, as name='orders'")
+        matching = {} if pattern is None else {"pattern": pattern}
+        node = self._source(topic or f"/{pattern}/", key, value, options, **matching)
+        return Stream(self._recording, node)
 
     def table(
         self,

@@ -35,6 +35,7 @@ from eosframework.topology.graph.graph import (
     Table,
     TableOutput,
 )
+from eosframework.topology.graph.patterns import with_patterns_shown
 from eosframework.topology.graph.timed_topics import time_store_of
 from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
 from eosframework.topology.spec.keyed_spec import short
@@ -286,6 +287,8 @@ def recorded(graph: Graph, topic_ids: Mapping[str, str]) -> RecordedTopology:
         graph: of the application.
         topic_ids: of its changelogs that exist.
     """
+    # Not the topics that patterns match: which there are is no change of the topology.
+    graph = with_patterns_shown(graph)
     own = {repartition.topic: repartition.partitions for repartition in graph.repartitions}
     keys = key_functions(graph)
     return RecordedTopology(

@@ -19,6 +19,7 @@ from eosframework.topology.evolution.recorded import (
 )
 from eosframework.topology.spec.keyed_spec import windows_in_words
 from eosframework.topology.spec.loaded import KeptName
+from eosframework.topology.spec.topology_spec import matches
 from eosframework.txnid import InternalTopic
 
 
@@ -151,6 +152,7 @@ def changes_between(
     partitions: Mapping[str, int],
     upgradable: Collection[str],
     declared: Mapping[str, KeptName],
+    matched: Mapping[str, Collection[str]],
 ) -> list[Change]:
     """Return the differences, the most demanding first.
 
@@ -160,10 +162,11 @@ def changes_between(
         partitions: of the topics that exist.
         upgradable: stores for which `now` declares an upgrade of older values.
         declared: by store and repartition topic of `now`, where its name is stated.
+        matched: by sub-topology of `now`, the topics that its pattern matches.
     """
     names = _Names(before, now, declared)
     found = [
-        *_moved(before.parts, now.parts),
+        *_moved(before.parts, now.parts, matched),
         *(change for name in {*before.parts, *now.parts} for change in _of_part(name, before, now)),
         *(
             change
@@ -181,12 +184,19 @@ def changes_between(
     return found
 
 
-def _moved(before: Mapping[str, RecordedPart], now: Mapping[str, RecordedPart]) -> Iterator[Change]:
+def _moved(
+    before: Mapping[str, RecordedPart],
+    now: Mapping[str, RecordedPart],
+    matched: Mapping[str, Collection[str]],
+) -> Iterator[Change]:
     readers = {topic: name for name, part in before.items() for topic in part.sources}
+    patterns = {topic.strip("/"): name for topic, name in readers.items() if topic.startswith("/")}
     for name, part in now.items():
-        for topic in part.sources:
-            if readers.get(topic, name) != name:
-                found = f"sub-topology {name!r} reads it, before {readers[topic]!r} did"
+        for topic in (*part.sources, *matched.get(name, ())):
+            matching = (reader for pattern, reader in patterns.items() if matches(pattern, topic))
+            reader = readers.get(topic) or next(matching, name)
+            if reader != name:
+                found = f"sub-topology {name!r} reads it, before {reader!r} did"
                 yield Change("topic_moved", "topic", topic, found)
 
 

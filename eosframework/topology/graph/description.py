@@ -28,6 +28,7 @@ from eosframework.topology.graph.graph import (
     TableOutput,
     TableSink,
 )
+from eosframework.topology.graph.patterns import matched_by_pattern, with_patterns_shown
 from eosframework.topology.graph.walk import AnyNode, dead_letter_topics, followers_of, nodes_of
 from eosframework.topology.spec.keyed_spec import Window, short
 from eosframework.txnid import co_partitioned, control_topic, prefix, tasks
@@ -98,6 +99,7 @@ class Diagram:
 
 def draw(graph: Graph) -> Diagram:
     """Return the diagram of a graph."""
+    graph = with_patterns_shown(graph)
     drawing = _Drawing(graph)
     for part in graph.sub_topologies:
         drawing.add_part(part)
@@ -252,6 +254,8 @@ def describe(
     Raises:
         TopologyError: sources of one sub-topology have different numbers of partitions.
     """
+    matched = matched_by_pattern(graph)
+    graph = with_patterns_shown(graph)
     parts = graph.sub_topologies
     return {
         "application": graph.application,
@@ -263,6 +267,10 @@ def describe(
         ],
         "table_sinks": [_describe_table_sink(table_sink) for table_sink in graph.table_sinks],
         "global_tables": [_describe_global_table(table) for table in graph.global_tables],
+        "patterns": [
+            {"source": one.source, "pattern": one.pattern, "topics": matched[one.source]}
+            for one in graph.patterns
+        ],
     }
 
 
@@ -298,12 +306,15 @@ def as_text(
         lines += [f"  writes a topic chosen by {name}" for name in part["dynamic_sinks"]]
     if graph.global_tables:
         lines.append("")
+    for one in described["patterns"]:
+        topics = ", ".join(one["topics"]) or "the topics of the cluster that match it"
+        lines += ["", f"pattern {one['pattern']} of source {one['source']}: reads {topics}"]
     for table in graph.global_tables:
         lines.append(f"global table {table.name}, from {table.topic}")
     for table_sink in graph.table_sinks:
         lines += ["", f"rows of {table_sink.name}, from {table_sink.topic}"]
         lines += [f"  → {_table_label(table)}" for table in table_sink.tables]
-    for part in graph.sub_topologies:
+    for part in with_patterns_shown(graph).sub_topologies:
         lines += ["", f"records of {part.name}"]
         shown: set[int] = set()
         for source in part.sources:

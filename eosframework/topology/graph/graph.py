@@ -563,11 +563,28 @@ class SubTopology:
     """Tables that are written in the decisions of its transactions."""
     effects_topic: str | None = None
     """The journal of its effects outside of Kafka; None: no step has any."""
+    matched_by: str | None = None
+    """The pattern that its only topic matches; None: its topics are stated."""
 
     @property
     def topics(self) -> list[str]:
         """Topics that it reads."""
         return [source.topic for source in self.sources]
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePattern:
+    """A source whose topics a regular expression matches.
+
+    Args:
+        source: its name.
+        pattern: matched with the whole name of a topic.
+        part: the sub-topology that each of its topics gets, with the pattern's source alone.
+    """
+
+    source: str
+    pattern: str
+    part: SubTopology
 
 
 @dataclass(frozen=True, slots=True)
@@ -600,6 +617,19 @@ class Graph:
     global_tables: tuple[GlobalTable, ...] = ()
     codecs: tuple[Codec, ...] = ()
     """Codecs that must be bound to a schema registry before the first record is processed."""
+    patterns: tuple[SourcePattern, ...] = ()
+    """Sources by pattern; `sub_topologies` has a part for each topic that one of them matches."""
+
+    @property
+    def matched_topics(self) -> dict[str, str]:
+        """The pattern of each topic that is read because it matches one."""
+        parts = (part for part in self.sub_topologies if part.matched_by is not None)
+        return {part.sources[0].topic: f"{part.matched_by}" for part in parts}
+
+    @property
+    def all_parts(self) -> tuple[SubTopology, ...]:
+        """All sub-topologies, and those of patterns that no topic need match."""
+        return (*self.sub_topologies, *(one.part for one in self.patterns))
 
     def sub_topology(self, name: str) -> SubTopology:
         """Return the sub-topology named `name`; it must exist."""
@@ -649,7 +679,7 @@ class Graph:
     @property
     def sink_topics(self) -> list[str]:
         """Sink topics that the topology names, dead letters included, sorted."""
-        return sorted({topic for part in self.sub_topologies for topic in part.sink_topics})
+        return sorted({topic for part in self.all_parts for topic in part.sink_topics})
 
     @property
     def changelog_topics(self) -> list[str]:

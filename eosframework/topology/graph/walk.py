@@ -99,7 +99,7 @@ def policies_of(part: SubTopology) -> list[OnError]:
 
 def dead_letter_topics(graph: Graph) -> list[str]:
     """Return the dead-letter topics of a graph, sorted."""
-    policies = [policy for part in graph.sub_topologies for policy in policies_of(part)]
+    policies = [policy for part in graph.all_parts for policy in policies_of(part)]
     return sorted(
         {p.topic for p in policies if p.policy is Policy.DEAD_LETTER and p.topic is not None}
     )

@@ -26,6 +26,7 @@ from eosframework.topology.lint.lint_calls import (
     wrong_kind,
 )
 from eosframework.topology.lint.lint_joins import join_findings, key_findings, table_findings
+from eosframework.topology.lint.lint_patterns import pattern_findings
 from eosframework.topology.lint.lint_steps import (
     arrival_findings,
     batch_findings,
@@ -322,6 +323,7 @@ def _branch_path(name: str, stream: StreamSpec, branch: str) -> SpecPath:
 
 _RULES: tuple[Callable[[LoadedApp], Iterator[Finding]], ...] = (
     topic_findings,
+    pattern_findings,
     table_findings,
     join_findings,
     batch_findings,

@@ -378,7 +378,8 @@ _TOPICS = {
 
 def _topics(spec: TopologySpec) -> Iterator[tuple[SpecPath, str]]:
     for name, source in spec.sources.items():
-        yield ("sources", name, "topic"), source.topic
+        if source.pattern is None:
+            yield ("sources", name, "topic"), source.topic
         if isinstance(source.on_error, DeadLetter):
             yield ("sources", name, "on_error", "dead_letter"), source.on_error.dead_letter
     for name, stream in spec.streams.items():
@@ -390,6 +391,13 @@ def _topics(spec: TopologySpec) -> Iterator[tuple[SpecPath, str]]:
                 yield ("streams", name, "to", i, "topic"), sink.topic
             for j, topic in enumerate(sink.topics):
                 yield ("streams", name, "to", i, "topics", j), topic
+
+
+def written_places(spec: TopologySpec) -> Iterator[tuple[SpecPath, str]]:
+    """Yield the topics that a topology names and writes to, with their places."""
+    for path, topic in _topics(spec):
+        if path[0] != "sources" or path[-1] != "topic":
+            yield path, topic
 
 
 def late_topics(name: str, stream: StreamSpec) -> Iterator[tuple[SpecPath, str]]:

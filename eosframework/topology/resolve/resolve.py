@@ -34,6 +34,7 @@ from eosframework.topology.graph.graph import (
     TableSink,
     WallClock,
 )
+from eosframework.topology.graph.patterns import divided, not_read, refuse_timed
 from eosframework.topology.graph.timed_topics import with_reordering, with_time_stores
 from eosframework.topology.graph.walk import retry_topics_of, with_retry_sources
 from eosframework.topology.lint.lint_pass import lint
@@ -173,6 +174,9 @@ class _Resolver:
         """By stream: the sink of its topic of rows."""
         self._together: dict[str, TableSink] = {}
         """By stream: the tables that are decided with its outputs."""
+        self._patterns = {
+            source.topic: source.pattern for source in self._spec.sources.values() if source.pattern
+        }
 
     def graph(self) -> Graph:
         """Return the whole graph."""
@@ -185,6 +189,7 @@ class _Resolver:
         self._joins.prune()
         connected = [part for part in connected_parts(self._spec) if part.streams]
         whole = [self._sub_topology(part) for part in connected]
+        patterns, whole = divided(whole, self._patterns)
         parts = [with_retry_sources(self._spec.application, part) for part in whole if part.sources]
         writers = {s: name_of_part(self._spec, part) for part in connected for s in part.streams}
         graph = Graph(
@@ -207,7 +212,9 @@ class _Resolver:
             ),
             tuple(self._joins.global_tables.values()),
             tuple(self._app.codecs),
+            patterns,
         )
+        refuse_timed(graph)
         return with_reordering(with_time_stores(graph))
 
     def _set_policies(self, ordered: list[str]) -> None:
@@ -462,6 +469,7 @@ class _Resolver:
         else:
             chooser = self._function(f"{declared.topic_from}")
             topic = _restricted(chooser, declared.topics) if declared.topics else chooser
+            topic = not_read(topic, [*self._patterns.values()]) if self._patterns else topic
         partitions, settings = declared.creation
         return Sink(
             name=f"{stream}.to({declared.label})",

@@ -10,12 +10,21 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from eosframework.errors import TopologyError
 from eosframework.serialization.schemas import OPTIONS, Registered
 from eosframework.topology.spec.keyed_spec import Declared, Duration, Ttl, duration_of, milliseconds
 from eosframework.topology.spec.step_spec import StepSpec
+from eosframework.txnid import reserved_topic
 
 _PATTERN = r'^(?:[A-Za-z_]\w*|"(?:[^"]|"")+")(?:\.(?:[A-Za-z_]\w*|"(?:[^"]|"")+"))?$'
 """A name, with its schema before a dot. A part in double quotes may have any character."""
@@ -153,11 +162,20 @@ _FROM_SCHEMA: dict[str, Any] = {
 }
 
 
+def matches(pattern: str, topic: str) -> bool:
+    """Return whether a pattern reads a topic: internal topics of applications never match."""
+    return re.fullmatch(pattern, topic) is not None and reserved_topic(topic) is None
+
+
 class SourceSpec(Declared):
     """A topic that the application reads."""
 
     topic: str
     """Name of the topic."""
+
+    pattern: str | None = None
+    """In place of topic: a regular expression. Every topic whose whole name it matches is read,
+    also one that is created later."""
 
     key: SerdeName = "bytes"
     """Serde of the key: bytes, string, integer, float, json, module:Model, or a map: avro,
@@ -193,6 +211,41 @@ class SourceSpec(Declared):
     name: str | None = None
     """Name of the sub-topology that this source belongs to, part of its transactional ids.
     Default: the name of its first declared stream."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _topic_or_pattern(cls, data: Any) -> Any:
+        """Give a source with a pattern a topic that no cluster can have: `/PATTERN/`."""
+        if not isinstance(data, Mapping):
+            return data
+        given = dict(cast("Mapping[str, Any]", data))
+        if (pattern := given.get("pattern")) is None:
+            return given
+        if given.setdefault("topic", f"/{pattern}/") != f"/{pattern}/":
+            raise ValueError("a source has either a topic or a pattern; leave one of them out")
+        return given
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_regular_expression(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(
+                f"{pattern!r} is no regular expression ({error}); expected one of Python's, for "
+                f"example orders\\..*"
+            ) from error
+        if pattern == "":
+            raise ValueError("the pattern is empty and matches no topic; state one, or a topic")
+        return pattern
+
+    @model_validator(mode="after")
+    def _table_has_one_topic(self) -> Self:
+        if self.pattern is not None and (self.is_table or self.global_):
+            raise ValueError(
+                "a table is one topic, and a pattern may match several; state its topic"
+            )
+        return self
 
     @model_validator(mode="after")
     def _ttl_fits(self) -> Self:

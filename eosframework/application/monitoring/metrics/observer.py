@@ -140,6 +140,7 @@ def transforms_values(
         "passed_over_records_total": _one(counts.passed_over),
         "closed_by_clock_total": _one(counts.closed_by_clock),
         "held_records": _one(counts.held),
+        "matched_topics": [((pattern,), count) for pattern, count in view.matched.items()],
         "upstream_tasks_missing": _one(
             len({missing for task in view.tasks for missing in task.missing})
         ),
