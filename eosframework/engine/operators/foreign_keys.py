@@ -29,7 +29,6 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from eosframework.engine.conversions import as_bytes
 from eosframework.engine.operators.entries import Entry
 from eosframework.engine.operators.store_transaction import StoreTransaction
 from eosframework.errors import raised_by_functions
@@ -72,7 +71,7 @@ class Subscriptions:
     def __init__(self, node: Subscribe, store: StoreTransaction) -> None:
         self._node = node
         self._store = store
-        self._encode = key_encoder(node.foreign) or as_bytes
+        self._encode = key_encoder(node.foreign) or bytes
 
     def change(
         self, key: bytes, row: bytes | None, foreign: Any, timestamp: int
@@ -153,7 +152,7 @@ class Answering:
         self._store = store
         self._row = row
         self._show = show
-        self._encode = serde.encode or as_bytes
+        self._encode = serde.encode or bytes
 
     def left(self, foreign: bytes, message: bytes, timestamp: int) -> list[Answer]:
         """Take a subscription to a key, or the end of one; return the answer."""

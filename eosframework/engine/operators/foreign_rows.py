@@ -190,7 +190,9 @@ class ForeignRows:
         value = self._joined(state.pair(self._needs_right))
         is_read = value is None or self._needs_before
         old = self._joined(before) if is_read else None
-        return None if value is None and old is None else (value, old, state.time)
+        if value is not None:
+            return value, old, state.time
+        return None if old is None or before is None else (None, old, max(state.time, before[2]))
 
     def _joined(self, pair: _Pair | None) -> Any:
         if pair is None:

@@ -261,8 +261,8 @@ def connected_parts(spec: TopologySpec) -> list[Part]:
     """Return the connected parts, ordered by their first declared stream.
 
     Two sources that read the same topic are connected: a consumer group commits one offset for each
-    partition, so one task must own it. Both sides of a join are connected, since equal keys must be in
-    one task, unless it is one by a foreign key. Sources that nothing reads come last.
+    partition, so one task must own it. Both sides of a join are connected, because equal keys must
+    be in one task, but not of one by a foreign key. Sources that nothing reads come last.
     """
     links = _Links()
     for name, source in spec.sources.items():

@@ -165,7 +165,7 @@ class JoinResolver:
             on_error: of the stream.
         """
         join, serde = piece.join, self._app.serde
-        left, right = map(serde, join.rows)
+        left, right = (_checked(serde(name)) for name in join.rows)
         function = self._function(join.declared.by)
         subscribed, subscribers, joined = (f"{join.name}.{part}" for part in STORES)
         match piece.role:
@@ -177,7 +177,7 @@ class JoinResolver:
                     join.declared.with_,
                     self._make_store(name, subscribed, BYTES, BYTES),
                     serde(join.key),
-                    serde(join.foreign),
+                    _checked(serde(join.foreign)),
                     left,
                     on_error,
                     [sinks[0]],
@@ -253,6 +253,11 @@ class JoinResolver:
         """Return the serde of values in the store; bytes that a step made are checked."""
         serde = self._app.serde(stated or facts.kept_value)
         return CHECKED_BYTES if serde is BYTES and facts.new_value else serde
+
+
+def _checked(serde: Serde) -> Serde:
+    """Return a serde that refuses other values where it takes bytes as they are."""
+    return CHECKED_BYTES if serde is BYTES else serde
 
 
 def _order_of(declared: JoinSpec, rows: View) -> Order:
