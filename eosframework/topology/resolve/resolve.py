@@ -34,7 +34,11 @@ from eosframework.topology.graph.graph import (
     TableSink,
     WallClock,
 )
-from eosframework.topology.graph.timed_topics import with_reordering, with_time_stores
+from eosframework.topology.graph.timed_topics import (
+    refuse_circles,
+    with_reordering,
+    with_time_stores,
+)
 from eosframework.topology.graph.walk import retry_topics_of, with_retry_sources
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.lint.lint_steps import declared_columns
@@ -213,6 +217,7 @@ class _Resolver:
             tuple(self._joins.global_tables.values()),
             tuple(self._app.codecs),
         )
+        refuse_circles(graph)
         return with_reordering(with_time_stores(graph))
 
     def _set_policies(self, ordered: list[str]) -> None:
