@@ -194,7 +194,13 @@ def _partitions(graph: Graph, wanted: Repartition, counts: Mapping[str, int]) ->
     own = graph.repartition_topics
     topics = [[source.topic for source in part.sources] for part in graph.sub_topologies]
     joined = next((read for read in topics if wanted.topic in read), list[str]())
-    others = max((counts.get(topic, 0) for topic in joined if topic not in own), default=0)
+    followed = {r.topic for r in graph.repartitions if not r.follows} if wanted.follows else set()
+    others = max(
+        (counts.get(topic, 0) for topic in joined if topic not in own or topic in followed),
+        default=0,
+    )
+    if wanted.follows:
+        return others or None
     if stated := wanted.partitions or others:
         return stated
     return _tasks(graph.sub_topology(wanted.writer), counts)

@@ -79,8 +79,11 @@ def _number(cell: str) -> int | float:
 
 
 def _lines(table: str) -> Iterator[str]:
-    with _opened(table) as binary:
-        yield from io.TextIOWrapper(binary, encoding="utf-8", newline="")
+    with (
+        _opened(table) as binary,
+        io.TextIOWrapper(binary, encoding="utf-8", newline="") as text,
+    ):
+        yield from text
 
 
 def _opened(table: str) -> IO[bytes]:

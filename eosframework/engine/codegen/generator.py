@@ -42,6 +42,7 @@ from eosframework.engine.codegen.batch_code import BatchCode, is_batch
 from eosframework.engine.codegen.call_code import CallCode, leads_to_call
 from eosframework.engine.codegen.code_writer import GENERATED, CodeWriter, Variables
 from eosframework.engine.codegen.compile_context import YEAR_MS, Slots, UnitCheck
+from eosframework.engine.codegen.foreign_code import write_subscribe
 from eosframework.engine.codegen.generated_run import Run
 from eosframework.engine.codegen.join_code import (
     write_join_side,
@@ -78,6 +79,7 @@ from eosframework.topology.graph.graph import (
     Source,
     Step,
     StreamJoin,
+    Subscribe,
     Table,
     TableOutput,
     WallClock,
@@ -321,6 +323,8 @@ def _write_children(
                 write_table(code, depth, child, current)
             case Lookup():
                 write_lookup(code, depth, child, current)
+            case Subscribe():
+                write_subscribe(code, depth, child, current)
             case JoinSide():
                 write_join_side(code, depth, child, current)
             case Step():

@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eosframework.engine.codegen.code_writer import CodeWriter, Variables
+from eosframework.engine.codegen.foreign_code import write_answers, write_foreign_side
 from eosframework.engine.failures.failure_handler import Site
 from eosframework.topology.graph.graph import (
     Aggregate,
+    Answers,
+    ForeignJoin,
     Function,
     JoinKind,
     JoinSide,
@@ -102,6 +105,10 @@ def write_join_side(code: CodeWriter, depth: int, side: JoinSide, current: Varia
             _write_table_side(code, depth, side.join, side.is_left, current)
         case StreamJoin():
             _write_stream_side(code, depth, side.join, side.is_left, current)
+        case Answers():
+            write_answers(code, depth, side.join, side.is_left, current)
+        case ForeignJoin():
+            write_foreign_side(code, depth, side.join, side.is_left, current)
 
 
 def write_previous_value(

@@ -17,6 +17,8 @@ from eosframework.engine.operators import folds
 from eosframework.engine.operators.entries import Entry, EntryFormat, of_global_table, of_store
 from eosframework.engine.operators.expiry import Lifetime, StreamTime, open_expiring
 from eosframework.engine.operators.folds import Fold, folding, owning
+from eosframework.engine.operators.foreign_keys import Answering, Subscriptions
+from eosframework.engine.operators.foreign_rows import ForeignRows
 from eosframework.engine.operators.handlers import Handler, Timers
 from eosframework.engine.operators.history import Chunks, VersionedRows
 from eosframework.engine.operators.key_windows import SessionWindows, SlidingWindows
@@ -40,15 +42,22 @@ from eosframework.engine.operators.windows import (
 from eosframework.serialization.serdes import STRING
 from eosframework.topology.graph.graph import (
     Aggregate,
+    Answers,
     Emit,
     FoldKind,
+    ForeignJoin,
     Function,
     GlobalTable,
+    Join,
+    JoinSide,
     Lookup,
+    Node,
     Operator,
     Processor,
+    Step,
     Store,
     StreamJoin,
+    Subscribe,
     Table,
     TableJoin,
     View,
@@ -240,7 +249,7 @@ class JoinBinding:
     limits: Limits
     _chunks: dict[str, Chunks] = field(init=False, default_factory=dict[str, Chunks])
 
-    def bind(self, node: Table | Lookup | TableJoin | StreamJoin | View) -> Any:
+    def bind(self, node: Table | Lookup | Subscribe | Join | View) -> Any:
         """Return the operator or function of a node."""
         match node:
             case Table():
@@ -255,6 +264,22 @@ class JoinBinding:
                 return _TableJoinOperator(node.function.call, node.kind.needs, shows, rows)
             case StreamJoin():
                 return self._stream_join(node)
+            case Subscribe():
+                return Subscriptions(node, self.stores[node.store.name])
+            case Answers():
+                store, show = self.stores[node.store.name], _showing(_shows(node.rows))
+                return Answering(store, self._row(node.rows), show, node.row)
+            case ForeignJoin():
+                return self._foreign_join(node)
+
+    def _foreign_join(self, node: ForeignJoin) -> ForeignRows:
+        return ForeignRows(
+            self.stores[node.store.name],
+            node.function.call,
+            node.kind.needs[1],
+            node.rows,
+            any(map(_reads_before, node.children)),
+        )
 
     def _table(self, node: Table) -> Any:
         store = self.stores[node.store.name]
@@ -301,6 +326,8 @@ class JoinBinding:
                 join = view.origin
                 left, right = self._row(join.left), self._row(join.right)
                 return _joined_rows(left, right, join.function.call, join.kind.needs)
+            case ForeignJoin():
+                return self._foreign_join(view.origin).row
             case GlobalTable():
                 return _whole(self.topics[view.origin.topic], view.origin)
 
@@ -311,6 +338,13 @@ class JoinBinding:
         if name not in self._chunks:
             self._chunks[name] = Chunks(self.stores[name])
         return VersionedRows(self._chunks[name], table.row, table.history_ms, alarm)
+
+
+def _reads_before(node: Node) -> bool:
+    """Return whether a node reads the previous row of a change."""
+    return isinstance(node, JoinSide) or (
+        isinstance(node, Step) and node.operator in (Operator.FILTER, Operator.MAP_VALUES)
+    )
 
 
 def _whole(topic: WholeTopic, table: GlobalTable) -> _Row:

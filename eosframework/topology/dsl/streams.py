@@ -159,6 +159,7 @@ class Joinable(Generic[K, V]):
         how: How = "inner",
         key: Callable[[Record[K, V]], Any] | str | None = None,
         order: Literal["time", "arrival"] | None = None,
+        store: str | None = None,
     ) -> Stream[K, Made]:
         """Join each record with the row of a table; two tables are joined row by row.
 
@@ -168,12 +169,14 @@ class Joinable(Generic[K, V]):
             by: takes the value and the row; the row is None if there is none.
             how: `"inner"`: only records with a row. `"left"`: all records of this side.
                 `"outer"`, for two tables: all rows of both.
-            key: with a global table: takes the whole record and returns the row's key. None: the
-                record's key.
+            key: with a global table, or of one table with another: takes the whole record and
+                returns the row's key, None for no row. None: the record's key.
             order: after a repartition topic: `"time"`: records and rows in the order of a
                 backfill, so the same input gives the same results; each waits until stream time
                 has passed it. `"arrival"`: at once. None: `"time"` for a table with history, else
                 `"arrival"`.
+            store: of two tables with `key`: start of the names of the join's stores and topics.
+                None: derived, with `.join`.
 
         Raises:
             TopologyError: the table is of another topology.
@@ -183,6 +186,8 @@ class Joinable(Generic[K, V]):
             declared["key"] = self.recording.reference("join", key)
         if order is not None:
             declared["order"] = order
+        if store is not None:
+            declared["store"] = store
         return self._joined("join", other, declared)
 
     def join_within(

@@ -18,6 +18,8 @@ from eosframework.serialization.references import identity_of
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import (
     Aggregate,
+    Answers,
+    ForeignJoin,
     Function,
     Graph,
     JoinSide,
@@ -31,6 +33,7 @@ from eosframework.topology.graph.graph import (
     Step,
     Store,
     StreamJoin,
+    Subscribe,
     SubTopology,
     Table,
     TableOutput,
@@ -112,6 +115,13 @@ def _along(
             keys = frozenset({identity(next(iter(node.functions.values())))})
         elif isinstance(node, Step) and node.operator in _NEW_KEY:
             keys = frozenset({identity(node.function)})
+        elif isinstance(node, Subscribe):
+            made = frozenset({identity(node.of)})
+            todo += [(child, made) for child in node.subscriptions]
+            todo += [(child, keys) for child in node.children]
+            continue
+        elif isinstance(node, JoinSide) and isinstance(node.join, Answers):
+            keys = frozenset()
         todo += [(child, keys) for _, child in followers_of(node)]
 
 
@@ -121,7 +131,9 @@ def _stores_of(node: AnyNode) -> list[str]:
             return [node.store.name]
         case Processor():
             return [store.name for store in node.all_stores]
-        case JoinSide(join=StreamJoin() as join):
+        case Subscribe():
+            return [node.store.name]
+        case JoinSide(join=StreamJoin() | Answers() | ForeignJoin() as join):
             return [join.store.name]
         case _:
             return []
@@ -335,6 +347,8 @@ def _texts(node: AnyNode) -> Iterator[str]:
             yield f"{name}, together with the outputs{policy}"
         case Aggregate():
             yield f"{name}, emit {node.emit}{_ordered(node.order)}{_lasting(node.store)}{policy}"
+        case JoinSide(join=Answers()):
+            yield f"{name}{policy}"
         case JoinSide():
             yield f"{name}, {node.join.kind}, {node.join.function.name}{policy}"
         case Lookup() | Processor():
@@ -440,6 +454,16 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
             within = f"-{join.before_ms}/+{join.after_ms}/{join.grace_ms} ms"
             made_by = {"by": join.function}
             yield _Kept(join.store, f"{join.kind} join", join.key, sides, within, functions=made_by)
+        case Subscribe(store=store):
+            yield _Kept(
+                store, "subscriptions", node.key, _form(node.foreign), functions={"of": node.of}
+            )
+        case JoinSide(join=Answers() as join, is_left=True):
+            yield _Kept(join.store, "subscribers", join.rows.key, _form(join.key))
+        case JoinSide(join=ForeignJoin() as join, is_left=True):
+            rows = " and ".join(map(_form, join.rows))
+            made_by = {"by": join.function}
+            yield _Kept(join.store, "foreign-key join", join.key, rows, functions=made_by)
         case _:
             pass
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from eosframework.topology.graph.graph import (
     Aggregate,
+    ForeignJoin,
     Function,
     JoinSide,
     Lookup,
@@ -18,6 +19,9 @@ from eosframework.topology.graph.graph import (
     Sink,
     Source,
     Step,
+    StreamJoin,
+    Subscribe,
+    TableJoin,
 )
 from eosframework.topology.graph.walk import AnyNode
 
@@ -52,8 +56,10 @@ def functions_of(node: AnyNode) -> Iterator[Function]:
             found = node.functions.values()
         case Lookup():
             found = (node.of, node.function)
-        case JoinSide():
-            found = (node.join.function,)
+        case Subscribe():
+            found = (node.of,)
+        case JoinSide(join=TableJoin() | StreamJoin() | ForeignJoin() as join):
+            found = (join.function,)
         case _:
             found = ()
     return (function for function in found if function is not None)

@@ -9,6 +9,8 @@ from typing import Any
 
 from eosframework.topology.graph.graph import (
     Aggregate,
+    Answers,
+    ForeignJoin,
     Function,
     GlobalTable,
     Graph,
@@ -22,6 +24,7 @@ from eosframework.topology.graph.graph import (
     Step,
     Store,
     StreamJoin,
+    Subscribe,
     SubTopology,
     Table,
     TableJoin,
@@ -208,12 +211,12 @@ def _label(node: AnyNode) -> str:
 
 def _stores(node: AnyNode) -> tuple[str, ...]:
     match node:
-        case Aggregate() | Table():
+        case Aggregate() | Table() | Subscribe():
             return (node.store.name,)
         case Processor():
             return tuple(store.name for store in node.stores.values())
-        case JoinSide() if isinstance(node.join, StreamJoin):
-            return (node.join.store.name,)
+        case JoinSide(join=StreamJoin() | Answers() | ForeignJoin() as join):
+            return (join.store.name,)
         case _:
             return ()
 
@@ -453,10 +456,13 @@ def _describe_keyed(node: Aggregate) -> dict[str, Any]:
     }
 
 
+_Joining = Table | Lookup | TableJoin | StreamJoin | Subscribe | Answers | ForeignJoin
+
+
 def _describe_joins(nodes: Iterable[AnyNode]) -> list[dict[str, Any]]:
     """Return a description of each table and join among `nodes`, each once."""
     joins = [node.join if isinstance(node, JoinSide) else node for node in nodes]
-    found = {id(j): j for j in joins if isinstance(j, Table | Lookup | TableJoin | StreamJoin)}
+    found = {id(j): j for j in joins if isinstance(j, _Joining)}
     return [
         {
             "name": node.name,
@@ -479,8 +485,25 @@ def _describe_global_table(table: GlobalTable) -> dict[str, Any]:
     }
 
 
-def _describe_join(node: Table | Lookup | TableJoin | StreamJoin) -> dict[str, Any]:
+def _describe_join(node: _Joining) -> dict[str, Any]:
     match node:
+        case Subscribe():
+            return {
+                "operator": "subscribe",
+                "table": node.other,
+                "functions": {"key": node.of.name},
+                "store": node.store.name,
+                "subscriptions": [child.name for child in node.subscriptions],
+            }
+        case Answers():
+            return {"operator": "answer", "table": node.rows.name, "store": node.store.name}
+        case ForeignJoin():
+            return {
+                "operator": "join",
+                "kind": str(node.kind),
+                "functions": {"by": node.function.name},
+                "store": node.store.name,
+            }
         case Table():
             return {
                 "operator": "table",

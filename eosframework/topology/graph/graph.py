@@ -291,7 +291,7 @@ class View:
     """
 
     name: str
-    origin: Table | Aggregate | TableJoin | GlobalTable
+    origin: Table | Aggregate | TableJoin | ForeignJoin | GlobalTable
     steps: tuple[tuple[Operator, Function], ...]
     key: Serde
 
@@ -341,6 +341,79 @@ class TableJoin:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Subscribe:
+    """Sends the rows of a table on, and subscribes each to the row of its foreign key (ADR 41).
+
+    Args:
+        of: takes the record of a row and returns the foreign key.
+        other: name of the other table, for messages.
+        store: the foreign key and the version of each row's subscription.
+        key: serde of the keys.
+        foreign: serde of the other table's keys.
+        row: serde of the rows in the topic of rows.
+        children: nodes that receive the rows.
+        subscriptions: nodes that receive the subscriptions, under the foreign key.
+    """
+
+    name: str
+    stream: str
+    of: Function
+    other: str
+    store: Store
+    key: Serde
+    foreign: Serde
+    row: Serde
+    on_error: OnError
+    children: list[Node] = field(default_factory=list["Node"])
+    subscriptions: list[Node] = field(default_factory=list["Node"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """Answers subscriptions with rows of a table: at once, and whenever a row changes (ADR 41).
+
+    Args:
+        rows: the rows.
+        store: the subscriptions, by foreign key.
+        key: serde of the keys of the rows that subscribed.
+        row: serde of the rows in the topic of answers.
+        children: nodes that receive the answers, under the key of the row that subscribed.
+    """
+
+    name: str
+    stream: str
+    rows: View
+    store: Store
+    key: Serde
+    row: Serde
+    on_error: OnError
+    children: list[Node] = field(default_factory=list["Node"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForeignJoin:
+    """A table of rows, each joined with the answer to its subscription (ADR 41).
+
+    Args:
+        function: takes the left and the right row.
+        store: both rows of each key, with the version of the subscription.
+        key: serde of the keys.
+        rows: serdes of the left and the right rows.
+        children: nodes that receive the changes of its rows.
+    """
+
+    name: str
+    stream: str
+    kind: JoinKind
+    function: Function
+    store: Store
+    key: Serde
+    rows: tuple[Serde, Serde]
+    on_error: OnError
+    children: list[Node] = field(default_factory=list["Node"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StreamJoin:
     """Joins records of two streams whose times are close.
 
@@ -384,7 +457,7 @@ class StreamJoin:
 class JoinSide:
     """One of the two inputs of a join; it follows the node whose records or changes it takes."""
 
-    join: TableJoin | StreamJoin
+    join: Join
     is_left: bool
 
     @property
@@ -445,10 +518,13 @@ class TableOutput:
     on_error: OnError
 
 
-Node = Step | Sink | TableOutput | Aggregate | Processor | Table | Lookup | JoinSide
+Node = Step | Sink | TableOutput | Aggregate | Processor | Table | Lookup | JoinSide | Subscribe
 """A node that can follow a source or a step."""
 
-Keyed = Aggregate | Processor | WallClock | Table | Lookup | TableJoin | StreamJoin | View | Reorder
+Join = TableJoin | StreamJoin | Answers | ForeignJoin
+"""A node with two inputs, each a `JoinSide`."""
+
+Keyed = Aggregate | Processor | WallClock | Table | Lookup | Subscribe | Join | View | Reorder
 """A node or view that uses the stores of a task."""
 
 
@@ -597,6 +673,7 @@ class Repartition:
         partitions: None: as many as its writer has tasks.
         retry_of: its role, if the writer reads it itself, for retries or replays.
         declared: its name and where that is stated; None: it is for retries or replays.
+        follows: it has as many partitions as the other topics of its readers.
     """
 
     topic: str
@@ -604,6 +681,7 @@ class Repartition:
     partitions: int | None = None
     retry_of: RetryOf | None = None
     declared: KeptName | None = None
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import TypeGuard
 
+from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import BYTES
 from eosframework.topology.graph.graph import (
     Aggregate,
@@ -83,6 +85,27 @@ def timed_topics(graph: Graph) -> dict[str, TimedTopic]:
         for topic, writer in own.items()
         if readers.get(topic) in timed and writer in parts
     }
+
+
+def refuse_circles(graph: Graph) -> None:
+    """Refuse a graph in which stream time of a sub-topology would wait for itself.
+
+    Raises:
+        TopologyError: a join by a foreign key closes a circle with a step that depends on time.
+    """
+    readers = {source.topic: part.name for part in graph.sub_topologies for source in part.sources}
+    upstream: dict[str, set[str]] = {part.name: set() for part in graph.sub_topologies}
+    for timed in timed_topics(graph).values():
+        upstream[readers[timed.topic]].add(timed.writer)
+    try:
+        TopologicalSorter(upstream).prepare()
+    except CycleError as error:
+        raise TopologyError(
+            f"application {graph.application!r}: sub-topologies feed each other through joins by "
+            f"foreign keys ({' → '.join(error.args[1])}), and a step there depends on stream time, "
+            f"which would wait for itself; write the joined table to a topic, and take that step "
+            f"in another application"
+        ) from None
 
 
 def _is_ordered(reader: SubTopology, topic: str) -> bool:

@@ -14,7 +14,9 @@ from dataclasses import replace
 
 from eosframework.topology.graph.graph import (
     Aggregate,
+    Answers,
     FoldKind,
+    ForeignJoin,
     Function,
     GlobalTable,
     Graph,
@@ -31,6 +33,7 @@ from eosframework.topology.graph.graph import (
     Step,
     Store,
     StreamJoin,
+    Subscribe,
     SubTopology,
     Table,
     TableJoin,
@@ -88,6 +91,8 @@ def followers_of(node: AnyNode) -> list[tuple[str, Node]]:
         for predicate, nodes in node.branches:
             label = "else" if predicate is None else predicate.name
             followers += [(label, child) for child in nodes]
+    if isinstance(node, Subscribe):
+        followers += [("foreign keys", child) for child in node.subscriptions]
     return followers
 
 
@@ -140,14 +145,17 @@ def _stores_reached(source: Source) -> Iterator[Store]:
 def stores_of(node: AnyNode) -> Iterator[Store]:
     """Yield the stores that a node changes or looks up."""
     match node:
-        case Aggregate() | Table():
+        case Aggregate() | Table() | Subscribe():
             yield node.store
         case Processor():
             yield from node.stores.values()
         case Lookup():
             yield from _viewed(node.view)
-        case JoinSide(join=StreamJoin() as join):
+        case JoinSide(join=StreamJoin() | ForeignJoin() as join):
             yield join.store
+        case JoinSide(join=Answers() as join):
+            yield join.store
+            yield from _viewed(join.rows)
         case JoinSide(join=TableJoin() as join):
             yield from _viewed(join.left)
             yield from _viewed(join.right)

@@ -193,6 +193,8 @@ def _fit(
                 f"the record's time"
             )
         return
+    if join.store is not None and not (is_row and is_table(spec, other)):
+        yield f"states store: for {other!r}, which it only looks up; leave store: out"
     if is_global(spec, other):
         if join.kind == "outer":
             yield _no_outer(other)
@@ -208,7 +210,7 @@ def _fit(
             f"10m, or make it a table (table: true at its source, or an aggregate)"
         )
         return
-    if join.key is not None:
+    if join.key is not None and not is_row:
         yield (
             f"looks for rows of table {other!r} by a key of its own, which another task may have; "
             f"give the records that key with group_by, or make the table global: true"
@@ -228,7 +230,12 @@ def _fit(
             "leave order: out"
         )
     own, others = _origins(spec, stream, at), _origins(spec, other)
-    if own & others:
+    if join.key is not None and join.kind == "outer":
+        yield (
+            f"is outer joined with table {other!r} by a key of its own: a row of {other!r} without "
+            f"a match has no key under which it could be sent. Use left or inner"
+        )
+    if own & others and join.key is None:
         yield f"is joined with {other!r}, which has its rows from the same table; use map_values"
     yield from _late_tables(spec, own | others)
     yield from _expiring_tables(spec, own | others)
@@ -294,6 +301,9 @@ def key_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
                 key = step.group_by.key or key
             if step.join is None or is_global(app.spec, step.join.with_):
                 continue
+            if step.join.key is not None:
+                yield from _foreign_keys(app, step.join, ("streams", name, "steps", i, "join"))
+                continue
             other = facts[step.join.with_].key
             if key != other:
                 yield app.finding(
@@ -303,6 +313,19 @@ def key_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
                     f"equal keys have to be equal bytes, in the same partition. State the same "
                     f"key: for both, or give one of them another key with group_by",
                 )
+
+
+def _foreign_keys(app: LoadedApp, join: JoinSpec, path: SpecPath) -> Iterator[Finding]:
+    """Find a foreign key whose bytes would depend on a schema registry."""
+    source = app.spec.sources.get(join.with_)
+    if source is not None and app.serde(source.key).codec is not None:
+        yield app.finding(
+            (*path, "key"),
+            "join-key",
+            f"table {join.with_!r} has {source.key} keys, whose bytes a schema registry decides, "
+            f"so no foreign key can be found by its bytes; give the table keys of another serde "
+            f"in a topic of its own",
+        )
 
 
 def _serdes(app: LoadedApp, join: JoinSpec, path: SpecPath) -> Iterator[Finding]:

@@ -34,12 +34,15 @@ from eosframework.serialization.serdes import (
     type_of,
     window_name,
 )
+from eosframework.topology.lowering.foreign_keys import ForeignKeys, ForeignPiece, cut
 from eosframework.topology.lowering.parts import (
+    Base,
     Naming,
     branch_parents,
     connected_parts,
     in_order,
     is_global,
+    is_table,
     name_of_part,
     policies_in_force,
     words_of,
@@ -129,6 +132,10 @@ class StepTypes:
         functions = [getattr(declared, name, None) for name in ("of", "add", "initial")]
         found = (self._made(function, "json") for function in functions if function is not None)
         return next((made for made in found if made is not None), None)
+
+    def made(self, function: str, before: str) -> Made | None:
+        """Return what a function makes of a record; None: nothing says it."""
+        return self._made(function, before)
 
     def _made(
         self, function: str, before: str, part: Callable[[Any], Any] = stripped
@@ -280,6 +287,7 @@ class Lowered:
         types: the types that functions state.
         contradictions: places at which a stated serde does not fit what a function returns, or
             none is stated and its type has none; with what is wrong.
+        foreign: the streams that are steps of foreign-key joins, by name.
     """
 
     app: LoadedApp
@@ -289,6 +297,7 @@ class Lowered:
     kept: tuple[KeptName, ...]
     types: StepTypes
     contradictions: tuple[tuple[SpecPath, str], ...]
+    foreign: Mapping[str, ForeignPiece]
 
 
 def reads_source(spec: TopologySpec, stream: StreamSpec) -> bool:
@@ -335,6 +344,7 @@ class _Lowering:
         """The stream of each piece."""
         self._rekeyed: dict[str, StreamSpec] = {}
         """For each joined stream with a new key, the stream that reads it from its topic."""
+        self._foreign: dict[str, ForeignPiece] = {}
 
     def run(self) -> Lowered:
         for name, source in self._sources.items():
@@ -363,6 +373,7 @@ class _Lowering:
             tuple(self._naming.kept),
             self._types,
             tuple(self._contradictions),
+            self._foreign,
         )
 
     def _cut(self, name: str, stream: StreamSpec) -> None:
@@ -381,6 +392,10 @@ class _Lowering:
                 self._compare((*path, "group_by", "key"), facts.made_key, group.key)
                 self._compare((*path, "group_by", "value"), facts.made_value, group.value)
                 current, facts = self._repartition(name, base.name, current, steps, group, facts)
+                steps = []
+                continue
+            if self._is_foreign(step):
+                current, facts = self._cut_foreign(name, i, step, current, steps, facts, base)
                 steps = []
                 continue
             is_keyed = step.needs_key or self._needs_key(step)
@@ -406,6 +421,56 @@ class _Lowering:
         self._streams[name] = current.model_copy(update={"steps": tuple(steps)})
         for member in (name, *stream.branch_names):
             self._facts[member] = facts
+
+    def _is_foreign(self, step: StepSpec) -> bool:
+        """Return True for a join of tables by a foreign key."""
+        join = step.join
+        return join is not None and join.key is not None and is_table(self._spec, join.with_)
+
+    def _cut_foreign(
+        self,
+        name: str,
+        index: int,
+        step: StepSpec,
+        current: StreamSpec,
+        steps: list[StepSpec],
+        facts: RecordFacts,
+        base: Base,
+    ) -> tuple[StreamSpec, RecordFacts]:
+        """End the stream so far in the topics of a foreign-key join; return what reads its rows."""
+        join = step.join
+        assert join is not None, "only joins have foreign keys"
+        assert join.key is not None, "only joins have foreign keys"
+        path: SpecPath = ("streams", name, "steps", index, "join")
+        other = self._facts[join.with_]
+        made = self._types.made(join.key, facts.written_key)
+        if made is not None and made.contradicts(type_of(self._app.serde(other.written_key))):
+            problem = f"{made}, and table {join.with_!r} has keys of {other.written_key}"
+            self._contradictions.append(
+                ((*path, "key"), f"{problem}; return a key of that table, or None")
+            )
+        words = words_of(self._spec.streams[name].steps[index:])
+        keys = ForeignKeys(
+            name,
+            f"steps[{index}]",
+            join,
+            self._naming.foreign(base, path, join.store, words),
+            facts.kept_key,
+            other.written_key,
+            (facts.kept_value, other.kept_value),
+            current.on_error,
+        )
+        left = current.model_copy(update={"steps": tuple(steps)})
+        pieces = cut(self._spec.application, keys, left, TAIL)
+        self._sources |= pieces.sources
+        self._streams |= pieces.streams
+        self._foreign |= pieces.pieces
+        self._whole |= dict.fromkeys(pieces.streams, name)
+        self._repartitions |= {topic: (one, None) for topic, one in pieces.written.items()}
+        self._facts |= {n: RecordFacts(s.key, s.value) for n, s in pieces.sources.items()}
+        after = RecordFacts(facts.kept_key, facts.kept_value).after(step, self._types)
+        self._facts[pieces.joined] = after
+        return current.model_copy(update={"from_": (pieces.joined,)}), after
 
     def _needs_key(self, step: StepSpec) -> bool:
         """Return True for a join of records with equal keys, which must be in one task."""

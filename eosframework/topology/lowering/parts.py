@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from eosframework.topology.lowering.foreign_keys import ANSWERS, ROWS, STORES, SUBSCRIPTIONS
 from eosframework.topology.spec.keyed_spec import Window
 from eosframework.topology.spec.loaded import KEY, KeptName, Kind, LoadedApp, Option, SpecPath
 from eosframework.topology.spec.step_spec import GroupSpec, StepSpec
@@ -142,6 +143,25 @@ class Naming:
         )
         return name
 
+    def foreign(
+        self, base: Base, path: SpecPath, stated: str | None, words: tuple[str, ...]
+    ) -> str:
+        """Name the topics and stores of a foreign-key join; return the start of their names."""
+        name = stated or f"{base.name}.join"
+        named = [(Kind.REPARTITION, part) for part in (ROWS, SUBSCRIPTIONS, ANSWERS)]
+        for kind, part in (*named, *((Kind.STORE, part) for part in STORES)):
+            self._add(
+                kind,
+                f"{name}.{part}",
+                path,
+                Option.STORE,
+                is_stated=bool(stated),
+                base=None if stated else base.repartition,
+                suffix=f".{part}",
+                words=words,
+            )
+        return name
+
     def step(self, base: Base, path: SpecPath, step: StepSpec, words: tuple[str, ...]) -> StepSpec:
         """Return a step that states the names of its stores."""
         operator = step.operator
@@ -241,8 +261,8 @@ def connected_parts(spec: TopologySpec) -> list[Part]:
     """Return the connected parts, ordered by their first declared stream.
 
     Two sources that read the same topic are connected: a consumer group commits one offset for each
-    partition, so one task must own it. Both sides of a join are connected: equal keys must be in
-    one task. Sources that nothing reads come last.
+    partition, so one task must own it. Both sides of a join are connected, because equal keys must
+    be in one task, but not of one by a foreign key. Sources that nothing reads come last.
     """
     links = _Links()
     for name, source in spec.sources.items():
@@ -251,7 +271,7 @@ def connected_parts(spec: TopologySpec) -> list[Part]:
     carriers = branch_parents(spec)
     for name, stream in spec.streams.items():
         links.root(("stream", name))
-        for parent in _read_by(spec, stream):
+        for parent in _read_by(spec, stream, with_foreign=False):
             if parent in spec.sources:
                 links.join(("stream", name), ("source", parent))
             elif (carrier := carriers.get(parent, parent)) in spec.streams:
@@ -264,9 +284,17 @@ def connected_parts(spec: TopologySpec) -> list[Part]:
     return [Part(tuple(sources), tuple(streams)) for sources, streams in groups.values()]
 
 
-def _read_by(spec: TopologySpec, stream: StreamSpec) -> list[str]:
-    """Return the parents and join sides of a stream; global tables do not count."""
-    names = dict.fromkeys((*stream.from_, *(name for _, name in stream.joined)))
+def _read_by(spec: TopologySpec, stream: StreamSpec, *, with_foreign: bool = True) -> list[str]:
+    """Return the parents and join sides of a stream; global tables do not count.
+
+    Args:
+        spec: of the application.
+        stream: the stream.
+        with_foreign: the tables count with which it is joined by a foreign key.
+    """
+    joins = [step.join for step in stream.steps if step.join is not None]
+    sides = (join.with_ for join in joins if with_foreign or join.key is None)
+    names = dict.fromkeys((*stream.from_, *sides))
     return [n for n in names if n not in spec.sources or not spec.sources[n].global_]
 
 

@@ -35,7 +35,11 @@ from eosframework.topology.graph.graph import (
     WallClock,
 )
 from eosframework.topology.graph.patterns import divided, not_read, refuse_timed
-from eosframework.topology.graph.timed_topics import with_reordering, with_time_stores
+from eosframework.topology.graph.timed_topics import (
+    refuse_circles,
+    with_reordering,
+    with_time_stores,
+)
 from eosframework.topology.graph.walk import retry_topics_of, with_retry_sources
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.lint.lint_steps import declared_columns
@@ -163,6 +167,7 @@ class _Resolver:
         self._stores: dict[str, list[Store]] = {}
         """By source or stream: its stores."""
         self._joins = JoinResolver(app, self._facts, self._ends, self._store, self._function)
+        self._foreign = lowered.foreign
         self._rows_topics = lowered.rows
         named = {kind: {k.name: k for k in lowered.kept if k.kind is kind} for kind in Kind}
         self._store_names = named[Kind.STORE]
@@ -204,7 +209,11 @@ class _Resolver:
             (
                 *(
                     Repartition(
-                        topic, writers[stream], partitions, declared=self._repartition_names[topic]
+                        topic,
+                        writers[stream],
+                        partitions,
+                        declared=self._repartition_names[topic],
+                        follows=stream in self._foreign and self._foreign[stream].follows == topic,
                     )
                     for topic, (stream, partitions) in self._repartitions.items()
                 ),
@@ -215,6 +224,7 @@ class _Resolver:
             patterns,
         )
         refuse_timed(graph)
+        refuse_circles(graph)
         return with_reordering(with_time_stores(graph))
 
     def _set_policies(self, ordered: list[str]) -> None:
@@ -265,6 +275,10 @@ class _Resolver:
             append(step, ends)
             view = self._joins.after(view, step, ends)
             ends = [step.children]
+        if (piece := self._foreign.get(name)) is not None:
+            sinks = [self._sink(name, declared, facts) for _, declared in stream.sinks]
+            self._ends[name] = self._joins.foreign(name, piece, ends, sinks, self._policies[name])
+            return
         self._ends[name] = ends
         if view is not None:
             self._joins.views[name] = view
@@ -505,6 +519,7 @@ class _Resolver:
             own = {self._rows_topics[name]} if name in self._rows_topics else set[str]()
             topics.update(own)
             ends = stream.steps or stream.sinks or stream.branch or stream.together_tables or own
+            ends = ends or name in self._foreign
             if policy.topic is not None and ends:
                 topics.add(policy.topic)
             for store in self._stores.get(name, ()):

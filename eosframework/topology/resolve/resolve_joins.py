@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, Serde, internal_serde_name
 from eosframework.topology.graph.graph import (
     Aggregate,
+    Answers,
+    ForeignJoin,
     Function,
     GlobalTable,
     JoinKind,
@@ -16,13 +18,16 @@ from eosframework.topology.graph.graph import (
     OnError,
     Order,
     Processor,
+    Sink,
     Step,
     Store,
     StreamJoin,
+    Subscribe,
     Table,
     TableJoin,
     View,
 )
+from eosframework.topology.lowering.foreign_keys import STORES, ForeignPiece, ForeignRole
 from eosframework.topology.lowering.lowering import RecordFacts
 from eosframework.topology.lowering.parts import VIEW_STEPS
 from eosframework.topology.spec.keyed_spec import milliseconds
@@ -147,6 +152,67 @@ class JoinResolver:
         append(lookup, ends)
         return [lookup.children], None
 
+    def foreign(
+        self, name: str, piece: ForeignPiece, ends: Ends, sinks: list[Sink], on_error: OnError
+    ) -> Ends:
+        """Create a step of a foreign-key join, and return the ends of its results.
+
+        Args:
+            name: of the stream that is this step.
+            piece: the step.
+            ends: of the stream's records.
+            sinks: of the stream: rows and subscriptions, or answers.
+            on_error: of the stream.
+        """
+        join, serde = piece.join, self._app.serde
+        left, right = (_checked(serde(name)) for name in join.rows)
+        function = self._function(join.declared.by)
+        subscribed, subscribers, joined = (f"{join.name}.{part}" for part in STORES)
+        match piece.role:
+            case ForeignRole.ASK:
+                subscribe = Subscribe(
+                    f"{join.label}, foreign keys",
+                    join.stream,
+                    self._function(f"{join.declared.key}"),
+                    join.declared.with_,
+                    self._make_store(name, subscribed, BYTES, BYTES),
+                    serde(join.key),
+                    _checked(serde(join.foreign)),
+                    left,
+                    on_error,
+                    [sinks[0]],
+                    [sinks[1]],
+                )
+                append(subscribe, ends)
+                return []
+            case ForeignRole.ANSWER:
+                rows = self.views[join.declared.with_]
+                store = self._make_store(name, subscribers, BYTES, BYTES)
+                label = f"{join.label}, answers"
+                answers = Answers(
+                    label, join.stream, rows, store, serde(join.key), right, on_error, [*sinks]
+                )
+                [subscriptions, *_] = self._app.spec.streams[name].from_
+                append(JoinSide(answers, is_left=True), self._ends[subscriptions])
+                append(JoinSide(answers, is_left=False), _changes(rows))
+                return []
+            case ForeignRole.JOIN:
+                foreign = ForeignJoin(
+                    join.label,
+                    join.stream,
+                    JoinKind(join.declared.kind),
+                    function,
+                    self._make_store(name, joined, BYTES, BYTES),
+                    serde(join.key),
+                    (left, right),
+                    on_error,
+                )
+                for parent in self._app.spec.streams[name].from_:
+                    is_left = parent == self._app.spec.streams[name].from_[0]
+                    append(JoinSide(foreign, is_left=is_left), self._ends[parent])
+                self.views[name] = View(join.stream, foreign, (), serde(join.key))
+                return [foreign.children]
+
     def _new_table(self, name: str, declared: SourceSpec, on_error: OnError) -> Table:
         row = self._app.serde(internal_serde_name(declared.value))
         history_ms = None if declared.history is None else milliseconds(declared.history)
@@ -187,6 +253,11 @@ class JoinResolver:
         """Return the serde of values in the store; bytes that a step made are checked."""
         serde = self._app.serde(stated or facts.kept_value)
         return CHECKED_BYTES if serde is BYTES and facts.new_value else serde
+
+
+def _checked(serde: Serde) -> Serde:
+    """Return a serde that refuses other values where it takes bytes as they are."""
+    return CHECKED_BYTES if serde is BYTES else serde
 
 
 def _order_of(declared: JoinSpec, rows: View) -> Order:

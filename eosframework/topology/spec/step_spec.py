@@ -177,8 +177,8 @@ class JoinSpec(Declared):
     a match. outer: records of either side without a match; not for a stream with a table."""
 
     key: str | None = None
-    """With a global table: module:function that takes the whole record and returns the key of the
-    row. Default: the record's key."""
+    """With a global table, or of one table with another: module:function that takes the whole
+    record and returns the key of the row; None: it has none. Default: the record's key."""
 
     within: Duration | None = None
     """With a stream: greatest distance between the event times of two records that match."""
@@ -211,8 +211,9 @@ class JoinSpec(Declared):
     """With a stream: serde of the other side's values in the store. Default: as for value."""
 
     store: str | None = None
-    """With a stream: name of the store that buffers records. Default: the name of the stream, or of
-    the group_by before it, with `.join`."""
+    """With a stream: name of the store that buffers records. Of tables with `key`: start of the
+    names of its stores and topics. Default: the name of the stream, or of the group_by before it,
+    with `.join`."""
 
     @property
     def is_within(self) -> bool:
@@ -248,6 +249,8 @@ class JoinSpec(Declared):
                 )
             return self
         needless = {"value", "with_value", "store", "grace", "late"} & self.model_fields_set
+        if self.key is not None:
+            needless -= {"store"}
         if needless:
             raise ValueError(
                 f"{', '.join(sorted(needless))} is for joins of streams; state within: as well, "

@@ -50,7 +50,7 @@ public final class Compared {
         stopped.await();
     }
 
-    private static Properties properties(
+    static Properties properties(
             String servers, String name, String application, String directory) {
         Properties properties = new Properties();
         properties.put(StreamsConfig.APPLICATION_ID_CONFIG, name + ".theirs." + application);

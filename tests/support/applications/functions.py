@@ -187,3 +187,11 @@ def thousands(record: Any) -> str:
 
 def by_number(record: Any) -> bytes:
     return str(record.value["n"]).encode()
+
+
+def foreign_key(record: Any) -> str | None:
+    return record.value["of"]
+
+
+def both_rows(left: dict[str, Any], right: dict[str, Any] | None) -> dict[str, Any]:
+    return {"left": left, "right": right}

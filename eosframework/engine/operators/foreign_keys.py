@@ -1,0 +1,190 @@
+"""Joins of two tables by a foreign key: subscriptions, answers and their join (ADR 41).
+
+Three tasks take part. The task of a left row subscribes it to a foreign key, the task of that key
+answers with the right row, and a third one, which has the keys of the left table, joins both.
+
+    FK1. A left row with another foreign key than before ends its subscription, and begins one with
+         the next version of its task. Row, end and begin are in one transaction.
+    FK2. A left row with the same foreign key is sent on with the version that it has.
+    FK3. A subscription is answered with the current right row, and with each later one, all under
+         its version. Its end is answered once, and nothing follows.
+    FK4. An answer of an earlier version than the last row or answer is dropped. One of a later
+         version waits for its row: rows and answers come through different topics.
+    FK5. A row whose answer has not come yet changes no result, until it comes.
+    FK6. A deleted row is forgotten once every subscription of its key has ended.
+
+The version grows with each subscription of a task, so the row of a key that has the greatest
+version is its last one, and so are the answers with this version.
+
+Formats, after which the bytes of a key or row follow:
+
+    subscription    1 byte kind, 8 bytes version; key of the left row
+    row             1 byte flags, 8 bytes version; left row
+    answer          1 byte kind, 8 bytes version; right row
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from eosframework.engine.operators.entries import Entry
+from eosframework.engine.operators.store_transaction import StoreTransaction
+from eosframework.errors import raised_by_functions
+from eosframework.serialization.key_bytes import key_encoder
+from eosframework.serialization.serdes import Serde
+from eosframework.topology.graph.graph import Subscribe
+
+HEAD = struct.Struct(">BQ")
+_VERSION = struct.Struct(">Q")
+_LENGTH = struct.Struct(">I")
+
+_BEGIN, _END = 1, 2
+"""Kinds of subscriptions."""
+
+IS_ROW, HAS_KEY, BEGINS = 1, 2, 4
+"""Flags of rows: not deleted; the foreign key is not null; a subscription begins with it."""
+
+FOUND, ABSENT, ENDED = 1, 2, 3
+"""Kinds of answers."""
+
+_COUNTER = b"\0"
+_KEY = b"\1"
+"""First bytes of the keys in the store of subscriptions."""
+
+Subscription = tuple[bytes, bytes]
+"""The encoded foreign key and the message to its task."""
+
+Answer = tuple[bytes, bytes, int]
+"""The key of the left row, the message to its task, and the event time."""
+
+
+class Subscriptions:
+    """The subscriptions of the left rows of one task.
+
+    Args:
+        node: the node of the graph.
+        store: the transaction of its store.
+    """
+
+    def __init__(self, node: Subscribe, store: StoreTransaction) -> None:
+        self._node = node
+        self._store = store
+        self._encode = key_encoder(node.foreign) or bytes
+
+    def change(
+        self, key: bytes, row: bytes | None, foreign: Any, timestamp: int
+    ) -> tuple[bytes | None, list[Subscription]]:
+        """Take a left row (FK1, FK2); return the message with it, and those to other tasks.
+
+        Args:
+            key: of the row.
+            row: the encoded row; None: deleted.
+            foreign: its foreign key; None: it has none.
+            timestamp: in milliseconds.
+
+        Returns:
+            None in place of the row if a row is deleted that was not there.
+        """
+        known = self._store.get(_KEY + key)
+        before = None if known is None else known[0]
+        if row is None and before is None:
+            return None, []
+        now = None if foreign is None else self._encoded(foreign)
+        flags = 0 if row is None else IS_ROW | (0 if now is None else HAS_KEY)
+        if row is not None and before is not None and _foreign_of(before) == now:
+            return HEAD.pack(flags, _VERSION.unpack_from(before)[0]) + row, []
+        version = self._next_version(timestamp)
+        sent = list[Subscription]()
+        if before is not None and (old := _foreign_of(before)) is not None:
+            sent.append((old, HEAD.pack(_END, version) + key))
+        if row is None:
+            self._store.delete(_KEY + key)
+            return HEAD.pack(0, version), sent
+        kept = _VERSION.pack(version) + (b"" if now is None else _KEY + now)
+        self._store.put(_KEY + key, (kept, timestamp))
+        if now is not None:
+            sent.append((now, HEAD.pack(_BEGIN, version) + key))
+            flags |= BEGINS
+        return HEAD.pack(flags, version) + row, sent
+
+    def _next_version(self, timestamp: int) -> int:
+        entry = self._store.get(_COUNTER)
+        version = 1 if entry is None else _VERSION.unpack(entry[0])[0] + 1
+        self._store.put(_COUNTER, (_VERSION.pack(version), timestamp))
+        return version
+
+    def _encoded(self, foreign: Any) -> bytes:
+        try:
+            return self._encode(foreign)
+        except raised_by_functions() as error:
+            node = self._node
+            raise TypeError(
+                f"{node.of.name} returned {foreign!r:.80} ({type(foreign).__name__}), and table "
+                f"{node.other!r} has keys of {node.foreign.name}; return a key of that table, or "
+                f"None for a row without one"
+            ) from error
+
+
+def _foreign_of(kept: bytes) -> bytes | None:
+    """Return the encoded foreign key of a subscription in its store; None: it is null."""
+    return None if len(kept) == _VERSION.size else kept[_VERSION.size + len(_KEY) :]
+
+
+class Answering:
+    """Answers the subscriptions to the right rows of one task (FK3).
+
+    Args:
+        store: the transaction of the store of subscriptions.
+        row: returns the current row of a key.
+        show: converts a stored row to one that the join sees.
+        serde: of the rows in answers.
+    """
+
+    def __init__(
+        self,
+        store: StoreTransaction,
+        row: Callable[[bytes], Entry | None],
+        show: Callable[[Any], Any],
+        serde: Serde,
+    ) -> None:
+        self._store = store
+        self._row = row
+        self._show = show
+        self._encode = serde.encode or bytes
+
+    def left(self, foreign: bytes, message: bytes, timestamp: int) -> list[Answer]:
+        """Take a subscription to a key, or the end of one; return the answer."""
+        kind, version = HEAD.unpack_from(message)
+        key = message[HEAD.size :]
+        place = _prefix(foreign) + key
+        if kind == _END:
+            self._store.delete(place)
+            return [(key, HEAD.pack(ENDED, version), timestamp)]
+        self._store.put(place, (_VERSION.pack(version), timestamp))
+        entry = self._row(foreign)
+        if entry is None:
+            return [(key, HEAD.pack(ABSENT, version), timestamp)]
+        return [(key, HEAD.pack(FOUND, version) + self._encode(entry[0]), entry[1])]
+
+    def right(self, foreign: bytes, row: Any, before: Any, timestamp: int) -> Iterator[Answer]:
+        """Take a change of a row; yield an answer for each subscription to its key."""
+        now = self._show(row)
+        if now is None and self._show(before) is None:
+            return
+        prefix = _prefix(foreign)
+        kind, data = (ABSENT, b"") if now is None else (FOUND, self._encode(now))
+        for place, (version, _) in self._store.scan(prefix, _after(prefix)):
+            yield place[len(prefix) :], bytes([kind]) + version + data, timestamp
+
+
+def _prefix(foreign: bytes) -> bytes:
+    """Return the beginning of the keys of all subscriptions to a foreign key."""
+    return _LENGTH.pack(len(foreign)) + foreign
+
+
+def _after(prefix: bytes) -> bytes:
+    """Return the first key after those with a prefix, which has a byte below the greatest."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1])
