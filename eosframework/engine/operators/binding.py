@@ -29,7 +29,7 @@ from eosframework.engine.operators.store_transaction import (
     open_transaction,
 )
 from eosframework.engine.operators.stream_joins import StreamJoinOperator, interval_of
-from eosframework.engine.operators.time_windows import AlignedWindows, Deduplication
+from eosframework.engine.operators.time_windows import AlignedWindows, Deduplication, ZoneWindows
 from eosframework.engine.operators.windows import (
     Alarm,
     Alarms,
@@ -426,7 +426,8 @@ def _windowed(
     if window.kind in (WindowKind.HOPPING, WindowKind.SLIDING) and fold is not folds.COUNT:
         fold = owning(fold)
     if window.kind in (WindowKind.TUMBLING, WindowKind.HOPPING):
-        return AlignedWindows(store, window, alarm, fold, shows_updates=updates)
+        aligned = AlignedWindows if window.zone is None else ZoneWindows
+        return aligned(store, window, alarm, fold, shows_updates=updates)
     kind = SlidingWindows if window.kind is WindowKind.SLIDING else SessionWindows
     form = store.form
     assert isinstance(form, SpansFormat), "format_of gives it to these kinds"

@@ -350,14 +350,20 @@ def policy_of(policy: Any) -> OnErrorLike | None:
     )
 
 
-def tumbling(size: DurationLike | None = None, **parts: float) -> WindowSpec:
+def tumbling(
+    size: DurationLike | None = None, *, zone: str | None = None, **parts: float
+) -> WindowSpec:
     """Return windows of one size, one after the other.
 
     Args:
         size: a timedelta, or as in `"1h"`.
+        zone: for `"1d"`, `"7d"` (weeks from Monday) or other days: the time zone, as
+            `"Europe/Berlin"`, from whose midnights windows last, for 23 to 25 hours a day. None:
+            windows are aligned to the epoch (UTC).
         parts: arguments of a timedelta, instead of a size: `hours=1`.
     """
-    return window_of({"tumbling": _duration(size, parts)})
+    stated = {} if zone is None else {"zone": zone}
+    return window_of({"tumbling": _duration(size, parts), **stated})
 
 
 def hopping(size: DurationLike | None = None, *, every: DurationLike, **parts: float) -> WindowSpec:

@@ -133,6 +133,10 @@ CASES = {
     "a store less": ((f"      - {COUNT}\n", ""), {"store hours": "store_removed"}),
     "a store more": (("to: windows", "to: windows\n"), {}),
     "another window": (("tumbling: 1h", "tumbling: 2h"), {"store hours": "store_window"}),
+    "days of a zone": (
+        ("tumbling: 1h", "tumbling: 1d, zone: Europe/Berlin"),
+        {"store hours": "store_window"},
+    ),
     "windows instead of none": (
         (REDUCE, REDUCE.replace("store", "window: {tumbling: 1h}, store")),
         {"store sums": "store_window"},
@@ -471,6 +475,7 @@ def test_added_and_removed_stores_say_so() -> None:
     [
         (None, "no windows"),
         ("hopping:3600000/600000 ms", "hopping windows of 1h every 10m"),
+        ("tumbling:86400000@Asia/Kolkata ms", "tumbling windows of 1d in Asia/Kolkata"),
         ("session:1500", "session windows of 1500ms"),
         ("of another version", "of another version"),
     ],
