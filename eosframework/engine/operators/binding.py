@@ -20,6 +20,7 @@ from eosframework.engine.operators.folds import Fold, folding, owning
 from eosframework.engine.operators.handlers import Handler, Timers
 from eosframework.engine.operators.history import Chunks, VersionedRows
 from eosframework.engine.operators.key_windows import SessionWindows, SlidingWindows
+from eosframework.engine.operators.list_folds import distinct, ranked
 from eosframework.engine.operators.store_transaction import (
     CommittedStore,
     Journal,
@@ -450,5 +451,12 @@ def _fold_of(node: Aggregate) -> Fold:
             return folds.reduction(calls["add"])
         case FoldKind.AGGREGATE:
             return folds.aggregation(calls["initial"], calls["add"], calls.get("merge"))
+        case FoldKind.TOP | FoldKind.BOTTOM:
+            assert node.bound is not None, "its declaration states n"
+            smallest = node.fold is FoldKind.BOTTOM
+            return ranked(str(node.fold), calls["by"], node.bound, smallest_first=smallest)
+        case FoldKind.DISTINCT:
+            assert node.bound is not None, "its declaration states a limit"
+            return distinct(calls["by"], node.bound)
         case FoldKind.DEDUPLICATE:
             raise AssertionError("it remembers records and folds nothing")

@@ -339,6 +339,37 @@ class KeyedStream(Joinable[K, V]):
         """Keep the greatest `of(value)` of each key."""
         return _fold(self._stream, "max", {"of": of}, options)
 
+    def top(
+        self, n: int, by: Callable[[V], Any] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, list[V]]:
+        """Keep the `n` values of each key with the greatest `by(value)`, greatest first.
+
+        Args:
+            n: the most values, up to 10,000.
+            by: returns a number. Of equal ones, the value that arrived first is first.
+            options: see `AggregateOptions`; the value is a list of the stream's values.
+        """
+        return _fold(self._stream, "top", {"by": by}, options, n=n)
+
+    def bottom(
+        self, n: int, by: Callable[[V], Any] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, list[V]]:
+        """Keep the `n` values of each key with the smallest `by(value)`; see `top`."""
+        return _fold(self._stream, "bottom", {"by": by}, options, n=n)
+
+    def distinct(
+        self, by: Callable[[V], Made] | str, limit: int, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, list[Made]]:
+        """List the different `by(value)` of each key, in the order in which they came.
+
+        Args:
+            by: returns a text or a whole number.
+            limit: the most members, up to 10,000. A record with a further one fails, so that the
+                list stays exact; `on_error` applies.
+            options: see `AggregateOptions`.
+        """
+        return _fold(self._stream, "distinct", {"by": by}, options, limit=limit)
+
     def reduce(
         self, add: Callable[[V, V], V] | str, **options: Unpack[AggregateOptions]
     ) -> Stream[K, V]:
@@ -412,6 +443,24 @@ class WindowedStream(Generic[K, V]):
         """Keep the greatest `of(value)` of each key and window."""
         return _fold(self._stream, "max", {"of": of}, options, self._window)
 
+    def top(
+        self, n: int, by: Callable[[V], Any] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, WindowResult[list[V]]]:
+        """Keep the `n` greatest values of each key and window; see `KeyedStream.top`."""
+        return _fold(self._stream, "top", {"by": by}, options, self._window, n=n)
+
+    def bottom(
+        self, n: int, by: Callable[[V], Any] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, WindowResult[list[V]]]:
+        """Keep the `n` values of each key and window with the smallest `by(value)`; see `top`."""
+        return _fold(self._stream, "bottom", {"by": by}, options, self._window, n=n)
+
+    def distinct(
+        self, by: Callable[[V], Made] | str, limit: int, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, WindowResult[list[Made]]]:
+        """List the different `by(value)` of each key and window; see `KeyedStream.distinct`."""
+        return _fold(self._stream, "distinct", {"by": by}, options, self._window, limit=limit)
+
     def reduce(
         self, add: Callable[[V, V], V] | str, **options: Unpack[AggregateOptions]
     ) -> Stream[K, WindowResult[V]]:
@@ -446,10 +495,11 @@ def _fold(
     functions: Mapping[str, FunctionLike],
     options: AggregateOptions,
     window: WindowSpec | None = None,
+    **bound: int,
 ) -> Stream[Any, Any]:
     """Add an aggregate."""
     recording = stream.recording
-    declared: dict[str, Any] = {**options}
+    declared: dict[str, Any] = {**options, **bound}
     if window is not None:
         declared["window"] = window
     if "value" in options:

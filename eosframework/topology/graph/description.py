@@ -428,10 +428,12 @@ def _describe_step(step: Step) -> dict[str, Any]:
 
 
 def _describe_keyed(node: Aggregate) -> dict[str, Any]:
+    bound = {} if node.bound is None else {"bound": node.bound}
     return {
         "name": node.name,
         "stream": node.stream,
         "operator": str(node.fold),
+        **bound,
         "functions": {name: function.name for name, function in node.functions.items()},
         "store": node.store.name,
         "window": _describe_window(node.store.window),

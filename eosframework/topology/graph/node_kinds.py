@@ -48,6 +48,9 @@ class FoldKind(StrEnum):
     REDUCE = "reduce"  # add: (aggregate, value) -> aggregate
     AGGREGATE = "aggregate"  # initial: () -> aggregate; add: (aggregate, value) -> aggregate;
     # of session windows also merge: (aggregate, aggregate) -> aggregate
+    TOP = "top"  # by: value -> number
+    BOTTOM = "bottom"  # by: value -> number
+    DISTINCT = "distinct"  # by: value -> text or whole number
     DEDUPLICATE = "deduplicate"  # by: value -> equal for duplicates; the record stays unchanged
 
 

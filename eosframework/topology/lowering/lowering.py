@@ -130,6 +130,24 @@ class StepTypes:
         found = (self._made(function, "json") for function in functions if function is not None)
         return next((made for made in found if made is not None), None)
 
+    def listed(self, value: str, function: str) -> Made | None:
+        """Return what a list of values is; None: their serde has no type.
+
+        Args:
+            value: name of the serde of each.
+            function: reference to the function that orders them.
+        """
+        of = type_of(self.app.serde(value))
+        if of is None:
+            return None
+        if of is bytes:
+            problem = (
+                f"{function} orders values of bytes, which have no form in a list; give them a "
+                f"serde at their source, or map them first"
+            )
+            return Made(None, list[of], function, problem)
+        return Made(self._named(serde_of(list[of])), list[of], function)
+
     def _made(
         self, function: str, before: str, part: Callable[[Any], Any] = stripped
     ) -> Made | None:
@@ -394,7 +412,7 @@ class _Lowering:
             if self._needs_key(step):
                 step = self._with_key(step)
             self._compare_stored(path, step, facts)
-            steps.append(step)
+            steps.append(step := self._with_list(path, step, facts))
             facts = facts.after(step, self._types)
         self._naming.end(name, stream, base)
         for i, sink in enumerate(stream.to):
@@ -406,6 +424,15 @@ class _Lowering:
         self._streams[name] = current.model_copy(update={"steps": tuple(steps)})
         for member in (name, *stream.branch_names):
             self._facts[member] = facts
+
+    def _with_list(self, path: SpecPath, step: StepSpec, facts: RecordFacts) -> StepSpec:
+        """Return a step that lists values with the serde of the list."""
+        if step.ranked is None:
+            return step
+        made = self._types.listed(facts.kept_value, step.ranked.by)
+        self._compare((*path, step.operator, "value"), made, step.ranked.value)
+        stated = step.ranked.value or (made and made.serde)
+        return step if stated is None else step.with_option("value", stated)
 
     def _needs_key(self, step: StepSpec) -> bool:
         """Return True for a join of records with equal keys, which must be in one task."""

@@ -432,6 +432,7 @@ class _Resolver:
             emit=Emit(folded.emit) if folded else Emit.EACH,
             on_error=self._policies[stream],
             order=order_of(declared, window),
+            bound=declared.bound,
         )
 
     def _branch(self, stream: str, declared: StreamSpec) -> Step:

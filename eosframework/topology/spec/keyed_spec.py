@@ -328,6 +328,11 @@ class StoredSpec(Declared):
     operator's."""
 
     @property
+    def bound(self) -> int | None:
+        """The most members of the stored value; None: it is no list."""
+        return None
+
+    @property
     def functions(self) -> dict[str, str]:
         """References to the functions that process values, by field name."""
         named = ((name, getattr(self, name)) for name in _FUNCTION_FIELDS if hasattr(self, name))

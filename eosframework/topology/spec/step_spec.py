@@ -33,6 +33,7 @@ from eosframework.topology.spec.keyed_spec import (
     StoredSpec,
     Ttl,
 )
+from eosframework.topology.spec.list_spec import DistinctSpec, RankedSpec
 from eosframework.topology.spec.once_spec import OnceSpec
 
 KEY_COLUMN = "_key"
@@ -272,6 +273,9 @@ OPERATORS = (
     "max",
     "reduce",
     "aggregate",
+    "top",
+    "bottom",
+    "distinct",
     "deduplicate",
     "join",
     "map_batch",
@@ -532,6 +536,15 @@ class StepSpec(Declared):
     aggregate: AggregateSpec | None = None
     """Fold the values of each key with a function, starting with an initial aggregate."""
 
+    top: RankedSpec | None = None
+    """Keep the values of each key with the greatest results of a function, the greatest first."""
+
+    bottom: RankedSpec | None = None
+    """Keep the values of each key with the smallest results of a function, the smallest first."""
+
+    distinct: DistinctSpec | None = None
+    """List the different results of a function for the values of each key, in their order."""
+
     deduplicate: DeduplicateLike | None = None
     """Pass on the first record of each key within a time, and drop its duplicates."""
 
@@ -645,6 +658,16 @@ class StepSpec(Declared):
         """The declaration, if the step folds the values of each key."""
         declared = getattr(self, self.operator)
         return declared if isinstance(declared, KeyedSpec) else None
+
+    @property
+    def is_list(self) -> bool:
+        """True if the step keeps a list of values, or of what distinguishes them."""
+        return self.ranked is not None or self.distinct is not None
+
+    @property
+    def ranked(self) -> RankedSpec | None:
+        """The declaration, if the step keeps values of each key in an order."""
+        return self.top or self.bottom
 
     @property
     def functions(self) -> dict[tuple[str, ...], str]:

@@ -462,6 +462,23 @@ def test_the_advice_names_no_option_that_a_table_or_a_join_lacks(
     assert ("store:" in change.next) == (subject == "store met.join")
 
 
+def test_another_n_is_another_store_and_another_limit_is_not() -> None:
+    """A list of the first five cannot become one of ten; one of up to five can."""
+    texts = [
+        changed((REDUCE, step))
+        for step in (
+            'top: {n: 5, by: "builtins:len", store: sums}',
+            'top: {n: 10, by: "builtins:len", store: sums}',
+            'distinct: {limit: 5, by: "builtins:len", store: sums}',
+            'distinct: {limit: 10, by: "builtins:len", store: sums}',
+        )
+    ]
+    assert kinds(changes(texts[1], texts[0])) == {"store sums": "store_kind"}
+    (found,) = changes(texts[1], texts[0])
+    assert found.found == "used by top 10, before top 5"
+    assert kinds(changes(texts[3], texts[2])) == {}
+
+
 def test_added_and_removed_stores_say_so() -> None:
     without = changed((f"      - {COUNT}\n", ""))
     [removed] = [c for c in changes(without) if c.subject == "store hours"]
