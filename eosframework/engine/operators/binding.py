@@ -451,6 +451,9 @@ def _fold_of(node: Aggregate) -> Fold:
             return folds.reduction(calls["add"])
         case FoldKind.AGGREGATE:
             return folds.aggregation(calls["initial"], calls["add"], calls.get("merge"))
+        case FoldKind.COGROUP:
+            adds = [call for role, call in calls.items() if role.startswith("add ")]
+            return folds.cogrouped(calls["initial"], adds, calls.get("merge"))
         case FoldKind.TOP | FoldKind.BOTTOM:
             assert node.bound is not None, "its declaration states n"
             smallest = node.fold is FoldKind.BOTTOM

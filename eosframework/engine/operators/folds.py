@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
@@ -154,6 +154,19 @@ def aggregation(
 ) -> Fold:
     """`add(aggregate, value)`, from `initial()` on, which may return one object each time."""
     return Fold(lambda value: add(owned(initial()), value), add, merge or _no_merge)
+
+
+def cogrouped(
+    initial: Callable[[], Any],
+    adds: Sequence[Callable[[Any, Any], Any]],
+    merge: Callable[[Any, Any], Any] | None = None,
+) -> Fold:
+    """`adds[input](aggregate, value)` for values that `tagged` gave the number of their input."""
+
+    def then(aggregate: Any, value: tuple[int, Any]) -> Any:
+        return adds[value[0]](aggregate, value[1])
+
+    return Fold(lambda value: then(owned(initial()), value), then, merge or _no_merge)
 
 
 def owning(fold: Fold) -> Fold:

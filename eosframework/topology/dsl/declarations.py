@@ -397,6 +397,18 @@ def session(gap: DurationLike | None = None, **parts: float) -> WindowSpec:
     return window_of({"session": _duration(gap, parts)})
 
 
+def limited(
+    window: WindowSpec,
+    grace: DurationLike | None,
+    late: str | None,
+    close_when_idle: DurationLike | None,
+) -> WindowSpec:
+    """Return windows with the options of `KeyedStream.window`."""
+    given = {"grace": grace, "late": late, "close_when_idle": close_when_idle}
+    options = {name: value for name, value in given.items() if value is not None}
+    return window_of({**window.model_dump(exclude_unset=True), **options})
+
+
 def window_of(declared: Mapping[str, Any]) -> WindowSpec:
     """Return windows, given as in a topology file.
 

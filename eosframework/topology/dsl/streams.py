@@ -30,8 +30,8 @@ from eosframework.topology.dsl.declarations import (
     declared_effect,
     declared_store,
     first_problem,
+    limited,
     policy_of,
-    window_of,
 )
 from eosframework.topology.spec.call_spec import DEFAULT_BATCH
 from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
@@ -279,10 +279,7 @@ class KeyedStream(Joinable[K, V]):
             close_when_idle: with `emit="close"`: close open windows after so long without a record
                 by the wall clock.
         """
-        given = {"grace": grace, "late": late, "close_when_idle": close_when_idle}
-        options = {name: value for name, value in given.items() if value is not None}
-        declared = {**window.model_dump(exclude_unset=True), **options}
-        return WindowedStream(self._stream, window_of(declared))
+        return WindowedStream(self._stream, limited(window, grace, late, close_when_idle))
 
     def deduplicate(
         self,
@@ -499,16 +496,24 @@ def _fold(
 ) -> Stream[Any, Any]:
     """Add an aggregate."""
     recording = stream.recording
-    declared: dict[str, Any] = {**options, **bound}
+    declared = {**declared_options(recording, options, window), **bound}
+    for name, function in functions.items():
+        declared[name] = recording.reference(operator, function)
+    return stream.declared(operator, declared)
+
+
+def declared_options(
+    recording: Recording, options: AggregateOptions, window: WindowSpec | None
+) -> dict[str, Any]:
+    """Return the options of an aggregate in the form of a topology file."""
+    declared: dict[str, Any] = {**options}
     if window is not None:
         declared["window"] = window
     if "value" in options:
         declared["value"] = recording.serde(options["value"])
     if "upgrade" in options:
         declared["upgrade"] = recording.reference("upgrade", options["upgrade"])
-    for name, function in functions.items():
-        declared[name] = recording.reference(operator, function)
-    return stream.declared(operator, declared)
+    return declared
 
 
 class Stream(Joinable[K, V]):

@@ -126,9 +126,18 @@ class StepTypes:
     def aggregate(self, step: StepSpec) -> Made | None:
         """Return what an aggregate keeps for each key; None: nothing says it."""
         declared: Any = getattr(step, step.operator)
-        functions = [getattr(declared, name, None) for name in ("of", "add", "initial")]
+        if step.cogroup is not None:
+            functions = [*step.cogroup.add, step.cogroup.initial]
+        else:
+            functions = [getattr(declared, name, None) for name in ("of", "add", "initial")]
         found = (self._made(function, "json") for function in functions if function is not None)
         return next((made for made in found if made is not None), None)
+
+    def adds(self, step: StepSpec) -> list[Made]:
+        """Return what the functions of a `cogroup` return, as far as they say it."""
+        adds = () if step.cogroup is None else step.cogroup.add
+        found = (self._made(function, "json") for function in adds)
+        return [made for made in found if made is not None]
 
     def listed(self, value: str, function: str) -> Made | None:
         """Return what a list of values is; None: their serde has no type.
@@ -385,6 +394,7 @@ class _Lowering:
 
     def _cut(self, name: str, stream: StreamSpec) -> None:
         """Add a stream, in as many pieces as necessary."""
+        stream = self._with_keyed_inputs(stream)
         facts = self._merged([self._facts[parent] for parent in stream.from_])
         current = stream.model_copy(update={"on_error": self._policies[name]})
         steps = list[StepSpec]()
@@ -445,14 +455,34 @@ class _Lowering:
         facts = self._facts[other]
         if not facts.new_key and not (facts.delayed and step.join.is_within):
             return step
-        if other not in self._rekeyed:
-            whole = StreamSpec.model_validate({"from": other, "on_error": self._policies[other]})
-            path = self._path_of(other)
-            through = self._naming.repartition(self._naming.end_of(other), path, "join", ())
-            facts = self._facts[other]
-            self._rekeyed[other] = self._repartition(other, through, whole, [], None, facts)[0]
-        join = step.join.model_copy(update={"with_": self._rekeyed[other].from_[0]})
+        join = step.join.model_copy(update={"with_": self._through_topic(other, "join")})
         return step.model_copy(update={"join": join})
+
+    def _with_keyed_inputs(self, stream: StreamSpec) -> StreamSpec:
+        """Return a `cogroup` whose inputs with a new key pass through a repartition topic each.
+
+        One topic for all of them would need one serde for their values, and lose which is which.
+        """
+        if not stream.steps or (step := stream.steps[0]).cogroup is None:
+            return stream
+        by_time = _goes_by_time(step)
+        inputs = (
+            self._through_topic(name, "cogroup")
+            if (facts := self._facts[name]).new_key or (facts.delayed and by_time)
+            else name
+            for name in stream.from_
+        )
+        return stream.model_copy(update={"from_": tuple(inputs)})
+
+    def _through_topic(self, name: str, operator: str) -> str:
+        """Return the source with the records of a stream after a repartition topic of their own."""
+        if name not in self._rekeyed:
+            whole = StreamSpec.model_validate({"from": name, "on_error": self._policies[name]})
+            path = self._path_of(name)
+            through = self._naming.repartition(self._naming.end_of(name), path, operator, ())
+            facts = self._facts[name]
+            self._rekeyed[name] = self._repartition(name, through, whole, [], None, facts)[0]
+        return self._rekeyed[name].from_[0]
 
     def _path_of(self, name: str) -> SpecPath:
         """Return the path of a source, or of the stream that a stream or branch is declared in."""
@@ -496,7 +526,10 @@ class _Lowering:
         """Compare the serdes that a step states for what it stores with the functions' types."""
         operator = step.operator
         if (keyed := step.aggregates) is not None and operator != "count":
-            self._compare((*path, operator, "value"), self._types.aggregate(step), keyed.value)
+            made = self._types.aggregate(step)
+            self._compare((*path, operator, "value"), made, keyed.value)
+            for other in self._types.adds(step):
+                self._compare((*path, operator, "add"), other, keyed.value or (made and made.serde))
         if (join := step.join) is not None and join.is_within:
             other = self._facts[join.with_]
             self._compare((*path, "join", "value"), facts.made_value, join.value)

@@ -450,15 +450,24 @@ class AggregateSpec(ReduceSpec):
 
     @model_validator(mode="after")
     def _sessions_merge(self) -> Self:
-        is_session = self.window is not None and self.window.session is not None
-        if is_session and self.merge is None:
-            raise ValueError(
-                "an aggregate over sessions needs merge: module:function, which takes the "
-                "aggregates of two sessions that a record joins and returns that of both"
-            )
-        if self.merge is not None and not is_session:
-            raise ValueError("merge is for windows that are sessions; leave it out")
+        check_merge(self.window, self.merge)
         return self
+
+
+def check_merge(window: WindowSpec | None, merge: str | None) -> None:
+    """Check that an aggregate over sessions, and no other, declares how two become one.
+
+    Raises:
+        ValueError: it does not.
+    """
+    is_session = window is not None and window.session is not None
+    if is_session and merge is None:
+        raise ValueError(
+            "an aggregate over sessions needs merge: module:function, which takes the "
+            "aggregates of two sessions that a record joins and returns that of both"
+        )
+    if merge is not None and not is_session:
+        raise ValueError("merge is for windows that are sessions; leave it out")
 
 
 class DeduplicateSpec(StoredSpec):

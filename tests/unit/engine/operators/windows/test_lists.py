@@ -228,8 +228,8 @@ def test_description_and_store_name_the_bound() -> None:
         ('top: {n: 20000, by: "builtins:len"}', False, "less than or equal to 10000"),
         ('top: {by: "builtins:len"}', False, "n"),
         ('distinct: {by: "builtins:len"}', False, "limit"),
-        ('top: {n: 3, by: "builtins:len"}', True, "top cannot list the changes of table 's'"),
-        ('distinct: {limit: 3, by: "builtins:len"}', True, "distinct cannot list the changes"),
+        ('top: {n: 3, by: "builtins:len"}', True, "top cannot take the changes of table 's'"),
+        ('distinct: {limit: 3, by: "builtins:len"}', True, "distinct cannot take the changes"),
     ],
 )
 def test_what_does_not_fit_is_found_at_its_place(step: str, table: bool, complaint: str) -> None:
