@@ -220,7 +220,7 @@ class InstanceFenced(EosError):
 
 
 class KeyTooHot(EosError):
-    """A record would match more records of its key, or its key have more windows, than allowed.
+    """A record's key would have more matches, windows or distinct values than allowed.
 
     The record fails in the step, and the step's `on_error` applies.
     """

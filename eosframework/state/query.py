@@ -252,7 +252,7 @@ class _WindowsLayout(Layout):
 
     def __init__(self, store: Store, window: Window) -> None:
         super().__init__(store)
-        self._size_ms = window.size_ms
+        self._windows = window
 
     def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
         """Yield the windows of a key, the earliest first."""
@@ -269,7 +269,7 @@ class _WindowsLayout(Layout):
 
     def _window(self, start: int, key: bytes, data: bytes) -> Row:
         value, timestamp = self._form.decode(data)
-        return self._row(key, WindowResult(start, start + self._size_ms, value), timestamp)
+        return self._row(key, WindowResult(start, self._windows.end_of(start), value), timestamp)
 
 
 class _SpansLayout(Layout):

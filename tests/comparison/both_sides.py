@@ -30,6 +30,7 @@ APPLICATIONS = {
     "pairs": ["departures", "landings"],
     "lookups": ["departures", "rows"],
     "versions": ["departures", "rows"],
+    "cogroups": ["departures", "landings"],
     "tables": ["departed", "rows"],
 }
 """By application, the input topics that it reads."""

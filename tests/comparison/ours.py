@@ -1,4 +1,4 @@
-"""The applications that are compared; java/Windows.java and java/Joins.java are the same.
+"""The applications that are compared; those of the folder java are the same.
 
 Topic names begin with COMPARED_NAME.
 """
@@ -91,6 +91,37 @@ def declare_tables() -> Topology:
     return app
 
 
+def declare_cogroups() -> Topology:
+    app = Topology(f"{NAME}.ours.cogroups")
+    departures = app.stream(f"{NAME}.in.departures", name="departures", key=str, value="json")
+    landings = app.stream(f"{NAME}.in.landings", name="landings", key=str, value="json")
+    adds = {departures.group_by_key(): departed, landings.group_by_key(): landed}
+    plain = app.cogroup(adds, initial=nothing, store="met")
+    plain.to(_output("cogroup"), value="json")
+    hours: dict[str, Any] = {"window": WINDOWS["tumbling"], "grace": GRACE, "initial": nothing}
+    app.cogroup(adds, **hours, store="each").to(_output("cogroup.tumbling.each"))
+    closed = app.cogroup(adds, **hours, store="close", emit="close")
+    closed.to(_output("cogroup.tumbling.close"))
+    return app
+
+
+def nothing() -> Value:
+    return {}
+
+
+def departed(met: Value, flight: Value) -> Value:
+    return _added(met, "departures", flight)
+
+
+def landed(met: Value, flight: Value) -> Value:
+    return _added(met, "landings", flight)
+
+
+def _added(met: Value, kind: str, flight: Value) -> Value:
+    """Add a flight, with the number of the last one: the order of records shows."""
+    return {**met, kind: met.get(kind, 0) + 1, "last": f"{kind} {flight['n']}"}
+
+
 def miles(flight: Value) -> int:
     return flight["miles"]
 
@@ -114,3 +145,4 @@ pairs = declare_pairs()
 lookups = declare_lookups()
 versions = declare_versions()
 tables = declare_tables()
+cogroups = declare_cogroups()

@@ -22,6 +22,7 @@ from eosframework.engine.operators.foreign_rows import ForeignRows
 from eosframework.engine.operators.handlers import Handler, Timers
 from eosframework.engine.operators.history import Chunks, VersionedRows
 from eosframework.engine.operators.key_windows import SessionWindows, SlidingWindows
+from eosframework.engine.operators.list_folds import distinct, ranked
 from eosframework.engine.operators.store_transaction import (
     CommittedStore,
     Journal,
@@ -31,7 +32,7 @@ from eosframework.engine.operators.store_transaction import (
     open_transaction,
 )
 from eosframework.engine.operators.stream_joins import StreamJoinOperator, interval_of
-from eosframework.engine.operators.time_windows import AlignedWindows, Deduplication
+from eosframework.engine.operators.time_windows import AlignedWindows, Deduplication, ZoneWindows
 from eosframework.engine.operators.windows import (
     Alarm,
     Alarms,
@@ -460,7 +461,8 @@ def _windowed(
     if window.kind in (WindowKind.HOPPING, WindowKind.SLIDING) and fold is not folds.COUNT:
         fold = owning(fold)
     if window.kind in (WindowKind.TUMBLING, WindowKind.HOPPING):
-        return AlignedWindows(store, window, alarm, fold, shows_updates=updates)
+        aligned = AlignedWindows if window.zone is None else ZoneWindows
+        return aligned(store, window, alarm, fold, shows_updates=updates)
     kind = SlidingWindows if window.kind is WindowKind.SLIDING else SessionWindows
     form = store.form
     assert isinstance(form, SpansFormat), "format_of gives it to these kinds"
@@ -483,5 +485,15 @@ def _fold_of(node: Aggregate) -> Fold:
             return folds.reduction(calls["add"])
         case FoldKind.AGGREGATE:
             return folds.aggregation(calls["initial"], calls["add"], calls.get("merge"))
+        case FoldKind.COGROUP:
+            adds = [call for role, call in calls.items() if role.startswith("add ")]
+            return folds.cogrouped(calls["initial"], adds, calls.get("merge"))
+        case FoldKind.TOP | FoldKind.BOTTOM:
+            assert node.bound is not None, "its declaration states n"
+            smallest = node.fold is FoldKind.BOTTOM
+            return ranked(str(node.fold), calls["by"], node.bound, smallest_first=smallest)
+        case FoldKind.DISTINCT:
+            assert node.bound is not None, "its declaration states a limit"
+            return distinct(calls["by"], node.bound)
         case FoldKind.DEDUPLICATE:
             raise AssertionError("it remembers records and folds nothing")

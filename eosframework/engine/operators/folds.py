@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
@@ -90,23 +90,23 @@ COUNT = Fold(lambda value: 1, lambda count, value: count + 1, operator.add)
 
 def total(of: Callable[[Any], Any]) -> Fold:
     """The sum of `of(value)`."""
-    number = _numbers("sum", of)
+    number = numbers("sum", of)
     return Fold(number, lambda so_far, value: so_far + number(value), operator.add)
 
 
 def smallest(of: Callable[[Any], Any], *, of_texts: bool = False) -> Fold:
     """The smallest `of(value)`."""
-    one = _texts("min", of) if of_texts else _numbers("min", of)
+    one = _texts("min", of) if of_texts else numbers("min", of)
     return Fold(one, lambda so_far, value: min(so_far, one(value)), min)
 
 
 def greatest(of: Callable[[Any], Any], *, of_texts: bool = False) -> Fold:
     """The greatest `of(value)`."""
-    one = _texts("max", of) if of_texts else _numbers("max", of)
+    one = _texts("max", of) if of_texts else numbers("max", of)
     return Fold(one, lambda so_far, value: max(so_far, one(value)), max)
 
 
-def _numbers(operator_: str, of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def numbers(operator_: str, of: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a function that refuses what is no number.
 
     Otherwise the first text would become the aggregate, and each number after it fail.
@@ -118,7 +118,8 @@ def _numbers(operator_: str, of: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return found
         if type(found) is not bool and isinstance(found, Number | timedelta):
             return found
-        instead = "" if operator_ == "sum" else ". Texts have an order with value: string"
+        has_texts = operator_ in ("min", "max")
+        instead = ". Texts have an order with value: string" if has_texts else ""
         raise _refused(operator_, "numbers", found, instead)
 
     return number
@@ -153,6 +154,19 @@ def aggregation(
 ) -> Fold:
     """`add(aggregate, value)`, from `initial()` on, which may return one object each time."""
     return Fold(lambda value: add(owned(initial()), value), add, merge or _no_merge)
+
+
+def cogrouped(
+    initial: Callable[[], Any],
+    adds: Sequence[Callable[[Any, Any], Any]],
+    merge: Callable[[Any, Any], Any] | None = None,
+) -> Fold:
+    """`adds[input](aggregate, value)` for values that `tagged` gave the number of their input."""
+
+    def then(aggregate: Any, value: tuple[int, Any]) -> Any:
+        return adds[value[0]](aggregate, value[1])
+
+    return Fold(lambda value: then(owned(initial()), value), then, merge or _no_merge)
 
 
 def owning(fold: Fold) -> Fold:

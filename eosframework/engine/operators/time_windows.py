@@ -1,7 +1,12 @@
-"""Tumbling and hopping windows: their starts are multiples of a time, the same for all keys."""
+"""Tumbling and hopping windows: their starts are the same for all keys.
+
+They are multiples of a time, or the midnights of a time zone.
+"""
 
 from __future__ import annotations
 
+import platform
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -20,9 +25,11 @@ from eosframework.engine.operators.windows import (
     Result,
     WindowOperator,
 )
+from eosframework.errors import RunError
 from eosframework.records import WindowResult
 from eosframework.serialization.key_bytes import sorted_json
 from eosframework.topology.spec.keyed_spec import Window
+from eosframework.topology.spec.zone_days import rules_of
 
 _STARTS_AT_ONCE = 1000
 """The most numbers of a listing: a transaction ends few of many."""
@@ -78,20 +85,21 @@ class WindowStarts:
 
 
 class SlicedOperator(WindowOperator):
-    """Tracks the starts of the windows in its store.
+    """Tracks the starts of the windows in its store."""
 
-    Args:
-        lasts_ms: the time from a start for which its entries are needed.
-    """
-
-    def __init__(
-        self, store: StoreTransaction, window: Window, alarm: Alarm, lasts_ms: int
-    ) -> None:
+    def __init__(self, store: StoreTransaction, window: Window, alarm: Alarm) -> None:
         super().__init__(store, window, alarm)
-        self._lasts_ms = lasts_ms
         self._starts = WindowStarts()
         self._next = b""
         """The key after the last removed entry: a scan from its start would pass all removals."""
+
+    @abstractmethod
+    def needed_until(self, start: int) -> int:
+        """Return the stream time from which the entries with a start are not needed."""
+
+    @abstractmethod
+    def last_ended(self, now: int) -> int:
+        """Return a start; entries with it or an earlier one are not needed at a stream time."""
 
     def load(self) -> None:
         """Load the starts from the store, with one seek for each."""
@@ -104,21 +112,21 @@ class SlicedOperator(WindowOperator):
 
     def due(self) -> int:
         """Return the end of the first start."""
-        return self._starts.first + self._lasts_ms if self._starts else NEVER
+        return self.needed_until(self._starts.first) if self._starts else NEVER
 
     def last_close(self) -> int:
         """Return the end of the last start."""
-        return self._starts.last + self._lasts_ms if self._starts else 0
+        return self.needed_until(self._starts.last) if self._starts else 0
 
     def _began(self, start: int) -> None:
         """Note that an entry with this start exists."""
         if start not in self._starts.known:
             self._starts.add(start)
-            self.alarm.set(start + self._lasts_ms)
+            self.alarm.set(self.needed_until(start))
 
     def _ending(self, now: int) -> Iterator[tuple[int, bytes, Entry]]:
         """Yield start, key and entry of the entries that have ended; each is removed after it."""
-        while ended := self._starts.up_to(now - self._lasts_ms):
+        while ended := self._starts.up_to(self.last_ended(now)):
             # No open start lies between two that have ended, so one scan finds all of them.
             passed = iter(ended)
             current = next(passed)
@@ -153,9 +161,17 @@ class Deduplication(SlicedOperator):
         alarm: Alarm,
         by: Callable[[Any], Any] | None,
     ) -> None:
-        super().__init__(store, window, alarm, 3 * window.size_ms)
+        super().__init__(store, window, alarm)
         self._within_ms = window.size_ms
         self._by = by
+
+    def needed_until(self, start: int) -> int:
+        """Return when no record can repeat one of a slice: its own length, and twice `within`."""
+        return start + 3 * self._within_ms
+
+    def last_ended(self, now: int) -> int:
+        """Return the last slice that is not needed."""
+        return now - 3 * self._within_ms
 
     def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
         """Return the record, or nothing if an equal one was passed on."""
@@ -208,11 +224,20 @@ class AlignedWindows(SlicedOperator):
         *,
         shows_updates: bool,
     ) -> None:
-        super().__init__(store, window, alarm, window.size_ms + window.grace_ms)
+        super().__init__(store, window, alarm)
         self._fold = fold
         self._size_ms = window.size_ms
         self._every_ms = window.every_ms or window.size_ms
+        self._lasts_ms = window.size_ms + window.grace_ms
         self._shows_updates = shows_updates
+
+    def needed_until(self, start: int) -> int:
+        """Return when a window closes."""
+        return start + self._lasts_ms
+
+    def last_ended(self, now: int) -> int:
+        """Return the last start of a window that has closed."""
+        return now - self._lasts_ms
 
     def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
         """Fold a record into its windows; return those that it changed."""
@@ -233,15 +258,16 @@ class AlignedWindows(SlicedOperator):
 
     def closing(self, now: int) -> Generator[Closed]:
         """Yield the windows that `now` closes, earliest start first."""
+        end_of = self.window.end_of
         for start, key, (value, timestamp) in self._ending(now):
-            yield key, WindowResult(start, start + self._size_ms, value), timestamp
+            yield key, WindowResult(start, end_of(start), value), timestamp
 
     def changed(self) -> Iterator[Closed]:
         """Yield the windows that the open transaction changed."""
         for store_key, entry in self._store.changed_entries():
             if entry is not None and len(store_key) >= START.size:
                 start = self._store.form.time_in(START, store_key)
-                result = WindowResult(start, start + self._size_ms, entry[0])
+                result = WindowResult(start, self.window.end_of(start), entry[0])
                 yield store_key[START.size :], result, entry[1]
 
     def _put(self, store_key: bytes, start: int, value: Any, timestamp: int) -> Result:
@@ -258,3 +284,58 @@ class AlignedWindows(SlicedOperator):
         else:
             store.put(store_key, entry)
         return entry
+
+
+class ZoneWindows(AlignedWindows):
+    """Folds records into days of a time zone, or into several of them; see `ZoneDays`.
+
+    The end of a window follows from its start and the zone, so stores hold starts alone, as for
+    windows of one length. If other data of the zone give a stored start another end, the window
+    ends at the first midnight after its start.
+
+    Raises:
+        RunError: this machine does not know the zone, or knows other days of it than the one that
+            loaded the topology: an executor of Spark may have other data.
+    """
+
+    def __init__(
+        self,
+        store: StoreTransaction,
+        window: Window,
+        alarm: Alarm,
+        fold: Fold,
+        *,
+        shows_updates: bool,
+    ) -> None:
+        super().__init__(store, window, alarm, fold, shows_updates=shows_updates)
+        self._bounds = (0, 0)
+        """Of the last record's window: most records are of the same day."""
+        assert window.zone is not None, "others are windows of one length"
+        try:
+            rules = rules_of(window.zone)
+        except ValueError as error:
+            raise RunError(f"{platform.node()}: {error}") from error
+        if rules != window.zone_rules:
+            raise RunError(
+                f"{platform.node()}: the days of {window.zone} are others here than where the "
+                f"topology was loaded; install the same release of tzdata on both machines"
+            )
+
+    def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
+        """Fold a record into its window; return it if it is shown."""
+        start, end = self._bounds
+        if not start <= timestamp < end:
+            start, end = self._bounds = self.window.aligned_around(timestamp)
+        if end + self.window.grace_ms <= max(now, self._floor):
+            return None
+        value, latest = self._put(START.pack(start) + key, start, value, timestamp)
+        return [(WindowResult(start, end, value), latest)] if self._shows_updates else []
+
+    def needed_until(self, start: int) -> int:
+        """Return when a window closes."""
+        return self.window.end_of(start) + self.window.grace_ms
+
+    def last_ended(self, now: int) -> int:
+        """Return the last start of a window that has closed."""
+        over = now - self.window.grace_ms
+        return -1 if over < 0 else self.window.aligned_around(over)[0] - 1

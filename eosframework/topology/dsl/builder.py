@@ -6,7 +6,7 @@ file gives.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
@@ -16,18 +16,26 @@ from eosframework.errors import TopologyError
 from eosframework.records import K, V
 from eosframework.serialization.serdes import UntypedSerde
 from eosframework.topology.dsl.declarations import (
+    AggregateOptions,
     Node,
     OnErrorLike,
     Recording,
     ValueFunction,
     caller,
     first_problem,
+    limited,
     plain_name,
     policy_of,
 )
-from eosframework.topology.dsl.streams import GlobalTable, Stream
+from eosframework.topology.dsl.streams import (
+    GlobalTable,
+    KeyedStream,
+    Made,
+    Stream,
+    declared_options,
+)
 from eosframework.topology.lowering.parts import connected_parts
-from eosframework.topology.spec.keyed_spec import DurationLike
+from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
 from eosframework.topology.spec.loaded import LoadedApp, Place, SourceMap, SpecPath
 from eosframework.topology.spec.step_spec import StepSpec
 from eosframework.topology.spec.topology_spec import DEFAULT_BRANCH, SourceSpec, TopologySpec
@@ -218,7 +226,7 @@ class _Names:
 def _purpose(chain: _Chain) -> str:
     first = chain.nodes[0]
     if len(first.parents) > 1:
-        return "merge"
+        return "merge" if first.step is None else "cogroup"
     if chain.steps and (step := chain.steps[0].step) is not None:
         return _short(step.function) if "<lambda>" not in step.function else step.operator
     return "branch" if chain.last.branches else "to"
@@ -378,6 +386,61 @@ class Topology:
         """
         node = self._source(topic, key, value, {"name": name}, **{"global": True})
         return GlobalTable(self._recording, node)
+
+    def cogroup(
+        self,
+        adds: Mapping[KeyedStream[K, Any], Callable[[Made, Any], Made] | str],
+        *,
+        initial: Callable[[], Made] | str,
+        merge: Callable[[Made, Made], Made] | str | None = None,
+        window: WindowSpec | None = None,
+        grace: DurationLike | None = None,
+        late: str | None = None,
+        close_when_idle: DurationLike | None = None,
+        name: str | None = None,
+        **options: Unpack[AggregateOptions],
+    ) -> Stream[K, Any]:
+        """Fold several streams into one aggregate for each key, or each key and window.
+
+        Their records are in one task: their topics need the same number of partitions, and their
+        keys the same serde.
+
+        Args:
+            adds: by stream, `add(aggregate, value)` for its records. State them in the same order
+                always.
+            initial: returns the first aggregate.
+            merge: for sessions: `merge(aggregate, aggregate)`, when a record joins two.
+            window: None: one aggregate for each key, without windows.
+            grace: of the windows, as `late` and `close_when_idle`; see `KeyedStream.window`.
+            late: topic for late records.
+            close_when_idle: time without a record after which windows close.
+            name: of the result. None: it has none.
+            options: see `AggregateOptions`.
+
+        Raises:
+            TopologyError: there are fewer than two streams, or one is of another topology.
+        """
+        recording = self._recording
+        if window is not None:
+            window = limited(window, grace, late, close_when_idle)
+        if any(stream.recording is not recording for stream in adds):
+            raise TopologyError(
+                f"{caller()}: cogroup was given a stream of another topology; declare all of them "
+                f"with the same Topology"
+            )
+        functions = {"initial": initial, **({} if merge is None else {"merge": merge})}
+        declared = {
+            **declared_options(recording, options, window),
+            **{name: recording.reference("cogroup", f) for name, f in functions.items()},
+            "add": [recording.reference("cogroup", add) for add in adds.values()],
+        }
+        try:
+            step = StepSpec.model_validate({"cogroup": declared})
+        except ValidationError as error:
+            raise TopologyError(f"{caller()}: {first_problem(error)}") from error
+        parents = tuple(stream.node for stream in adds)
+        node = Node(caller(), parents, step=step, name=name)
+        return Stream(recording, recording.add(node))
 
     @property
     def spec(self) -> TopologySpec:

@@ -350,14 +350,20 @@ def policy_of(policy: Any) -> OnErrorLike | None:
     )
 
 
-def tumbling(size: DurationLike | None = None, **parts: float) -> WindowSpec:
+def tumbling(
+    size: DurationLike | None = None, *, zone: str | None = None, **parts: float
+) -> WindowSpec:
     """Return windows of one size, one after the other.
 
     Args:
         size: a timedelta, or as in `"1h"`.
+        zone: for `"1d"`, `"7d"` (weeks from Monday) or other days: the time zone, as
+            `"Europe/Berlin"`, from whose midnights windows last, for 23 to 25 hours a day. None:
+            windows are aligned to the epoch (UTC).
         parts: arguments of a timedelta, instead of a size: `hours=1`.
     """
-    return window_of({"tumbling": _duration(size, parts)})
+    stated = {} if zone is None else {"zone": zone}
+    return window_of({"tumbling": _duration(size, parts), **stated})
 
 
 def hopping(size: DurationLike | None = None, *, every: DurationLike, **parts: float) -> WindowSpec:
@@ -389,6 +395,18 @@ def session(gap: DurationLike | None = None, **parts: float) -> WindowSpec:
         parts: arguments of a timedelta, instead of a gap: `minutes=30`.
     """
     return window_of({"session": _duration(gap, parts)})
+
+
+def limited(
+    window: WindowSpec,
+    grace: DurationLike | None,
+    late: str | None,
+    close_when_idle: DurationLike | None,
+) -> WindowSpec:
+    """Return windows with the options of `KeyedStream.window`."""
+    given = {"grace": grace, "late": late, "close_when_idle": close_when_idle}
+    options = {name: value for name, value in given.items() if value is not None}
+    return window_of({**window.model_dump(exclude_unset=True), **options})
 
 
 def window_of(declared: Mapping[str, Any]) -> WindowSpec:

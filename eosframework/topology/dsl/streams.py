@@ -30,8 +30,8 @@ from eosframework.topology.dsl.declarations import (
     declared_effect,
     declared_store,
     first_problem,
+    limited,
     policy_of,
-    window_of,
 )
 from eosframework.topology.spec.call_spec import DEFAULT_BATCH
 from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
@@ -284,10 +284,7 @@ class KeyedStream(Joinable[K, V]):
             close_when_idle: with `emit="close"`: close open windows after so long without a record
                 by the wall clock.
         """
-        given = {"grace": grace, "late": late, "close_when_idle": close_when_idle}
-        options = {name: value for name, value in given.items() if value is not None}
-        declared = {**window.model_dump(exclude_unset=True), **options}
-        return WindowedStream(self._stream, window_of(declared))
+        return WindowedStream(self._stream, limited(window, grace, late, close_when_idle))
 
     def deduplicate(
         self,
@@ -343,6 +340,37 @@ class KeyedStream(Joinable[K, V]):
     ) -> Stream[K, Made]:
         """Keep the greatest `of(value)` of each key."""
         return _fold(self._stream, "max", {"of": of}, options)
+
+    def top(
+        self, n: int, by: Callable[[V], Any] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, list[V]]:
+        """Keep the `n` values of each key with the greatest `by(value)`, greatest first.
+
+        Args:
+            n: the most values, up to 10,000.
+            by: returns a number. Of equal ones, the value that arrived first is first.
+            options: see `AggregateOptions`; the value is a list of the stream's values.
+        """
+        return _fold(self._stream, "top", {"by": by}, options, n=n)
+
+    def bottom(
+        self, n: int, by: Callable[[V], Any] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, list[V]]:
+        """Keep the `n` values of each key with the smallest `by(value)`; see `top`."""
+        return _fold(self._stream, "bottom", {"by": by}, options, n=n)
+
+    def distinct(
+        self, by: Callable[[V], Made] | str, limit: int, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, list[Made]]:
+        """List the different `by(value)` of each key, in the order in which they came.
+
+        Args:
+            by: returns a text or a whole number.
+            limit: the most members, up to 10,000. A record with a further one fails, so that the
+                list stays exact; `on_error` applies.
+            options: see `AggregateOptions`.
+        """
+        return _fold(self._stream, "distinct", {"by": by}, options, limit=limit)
 
     def reduce(
         self, add: Callable[[V, V], V] | str, **options: Unpack[AggregateOptions]
@@ -417,6 +445,24 @@ class WindowedStream(Generic[K, V]):
         """Keep the greatest `of(value)` of each key and window."""
         return _fold(self._stream, "max", {"of": of}, options, self._window)
 
+    def top(
+        self, n: int, by: Callable[[V], Any] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, WindowResult[list[V]]]:
+        """Keep the `n` greatest values of each key and window; see `KeyedStream.top`."""
+        return _fold(self._stream, "top", {"by": by}, options, self._window, n=n)
+
+    def bottom(
+        self, n: int, by: Callable[[V], Any] | str, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, WindowResult[list[V]]]:
+        """Keep the `n` values of each key and window with the smallest `by(value)`; see `top`."""
+        return _fold(self._stream, "bottom", {"by": by}, options, self._window, n=n)
+
+    def distinct(
+        self, by: Callable[[V], Made] | str, limit: int, **options: Unpack[AggregateOptions]
+    ) -> Stream[K, WindowResult[list[Made]]]:
+        """List the different `by(value)` of each key and window; see `KeyedStream.distinct`."""
+        return _fold(self._stream, "distinct", {"by": by}, options, self._window, limit=limit)
+
     def reduce(
         self, add: Callable[[V, V], V] | str, **options: Unpack[AggregateOptions]
     ) -> Stream[K, WindowResult[V]]:
@@ -451,9 +497,20 @@ def _fold(
     functions: Mapping[str, FunctionLike],
     options: AggregateOptions,
     window: WindowSpec | None = None,
+    **bound: int,
 ) -> Stream[Any, Any]:
     """Add an aggregate."""
     recording = stream.recording
+    declared = {**declared_options(recording, options, window), **bound}
+    for name, function in functions.items():
+        declared[name] = recording.reference(operator, function)
+    return stream.declared(operator, declared)
+
+
+def declared_options(
+    recording: Recording, options: AggregateOptions, window: WindowSpec | None
+) -> dict[str, Any]:
+    """Return the options of an aggregate in the form of a topology file."""
     declared: dict[str, Any] = {**options}
     if window is not None:
         declared["window"] = window
@@ -461,9 +518,7 @@ def _fold(
         declared["value"] = recording.serde(options["value"])
     if "upgrade" in options:
         declared["upgrade"] = recording.reference("upgrade", options["upgrade"])
-    for name, function in functions.items():
-        declared[name] = recording.reference(operator, function)
-    return stream.declared(operator, declared)
+    return declared
 
 
 class Stream(Joinable[K, V]):

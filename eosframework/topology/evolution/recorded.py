@@ -19,6 +19,7 @@ from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import (
     Aggregate,
     Answers,
+    FoldKind,
     ForeignJoin,
     Function,
     Graph,
@@ -444,7 +445,11 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
         case Aggregate(store=store):
             window = None if store.window is None else f"{store.window.signature} ms"
             form, made_by = _form(store.value), node.functions
-            yield _Kept(store, str(node.fold), store.key, form, window, functions=made_by)
+            kind = str(node.fold)
+            if node.fold in (FoldKind.TOP, FoldKind.BOTTOM):
+                # A list of five values cannot become one of ten: the others were not kept.
+                kind = f"{kind} {node.bound}"
+            yield _Kept(store, kind, store.key, form, window, functions=made_by)
         case Processor():
             for store in node.all_stores:
                 kind, form = _kind_of(node, store), _form(store.value)

@@ -442,10 +442,12 @@ def _describe_step(step: Step) -> dict[str, Any]:
 
 
 def _describe_keyed(node: Aggregate) -> dict[str, Any]:
+    bound = {} if node.bound is None else {"bound": node.bound}
     return {
         "name": node.name,
         "stream": node.stream,
         "operator": str(node.fold),
+        **bound,
         "functions": {name: function.name for name, function in node.functions.items()},
         "store": node.store.name,
         "window": _describe_window(node.store.window),
@@ -545,14 +547,18 @@ def _describe_join(node: _Joining) -> dict[str, Any]:
 def _describe_window(window: Window | None) -> dict[str, Any] | None:
     if window is None:
         return None
-    return {**asdict(window), "kind": str(window.kind)}
+    described = {**asdict(window), "kind": str(window.kind)}
+    del described["zone_rules"]  # it is of this machine
+    return described
 
 
 def _window_label(window: Mapping[str, Any] | None) -> str:
     if window is None:
         return ""
     size = short(window["size_ms"])
-    return f" for {size}" if window["kind"] == "last" else f" in {window['kind']} windows of {size}"
+    zone = "" if window["zone"] is None else f" in {window['zone']}"
+    kind = window["kind"]
+    return f" for {size}" if kind == "last" else f" in {kind} windows of {size}{zone}"
 
 
 def _describe_store(store: Store) -> dict[str, Any]:

@@ -93,6 +93,8 @@ class Aggregate:
     on_error: OnError
     order: Order = Order.ARRIVAL
     """The order of its records after a repartition topic."""
+    bound: int | None = None
+    """The most members of a value that is a list."""
     children: list[Node] = field(default_factory=list["Node"])
 
 

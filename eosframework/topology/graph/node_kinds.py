@@ -48,6 +48,10 @@ class FoldKind(StrEnum):
     REDUCE = "reduce"  # add: (aggregate, value) -> aggregate
     AGGREGATE = "aggregate"  # initial: () -> aggregate; add: (aggregate, value) -> aggregate;
     # of session windows also merge: (aggregate, aggregate) -> aggregate
+    COGROUP = "cogroup"  # initial: as above; add N: as above, of the values of input N; merge
+    TOP = "top"  # by: value -> number
+    BOTTOM = "bottom"  # by: value -> number
+    DISTINCT = "distinct"  # by: value -> text or whole number
     DEDUPLICATE = "deduplicate"  # by: value -> equal for duplicates; the record stays unchanged
 
 
@@ -93,6 +97,11 @@ class JoinKind(StrEnum):
     def needs(self) -> tuple[bool, bool]:
         """True, for left and right, if a result needs that side."""
         return self is not JoinKind.OUTER, self is JoinKind.INNER
+
+
+def tagged(number: int, value: Any) -> tuple[int, Any] | None:
+    """Return a value of an input of a `cogroup` with the input's number, from 0."""
+    return None if value is None else (number, value)
 
 
 def excludes_none(function: Callable[..., Any]) -> bool:

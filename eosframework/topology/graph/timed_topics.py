@@ -147,7 +147,7 @@ def _own_hold(node: AnyNode) -> int:
         case Aggregate(emit=Emit.CLOSE) if node.store.window is not None:
             window = node.store.window
             is_aligned = window.kind in (WindowKind.TUMBLING, WindowKind.HOPPING)
-            return window.size_ms + window.grace_ms + (0 if is_aligned else 1)
+            return window.longest_ms + window.grace_ms + (0 if is_aligned else 1)
         case JoinSide(join=StreamJoin() as join) if join.emit is Emit.CLOSE:
             return max(join.before_ms, join.after_ms) + join.grace_ms + 1
         case _:

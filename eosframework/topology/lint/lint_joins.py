@@ -291,10 +291,44 @@ def _origins(
     return found
 
 
+def cogroup_findings(app: LoadedApp) -> Iterator[Finding]:
+    """Return the findings about aggregates of several streams."""
+    for name, stream in app.spec.streams.items():
+        for i, step in enumerate(stream.steps):
+            if step.cogroup is None:
+                continue
+            path: SpecPath = ("streams", name, "steps", i, "cogroup")
+            if i > 0:
+                yield app.finding(
+                    path,
+                    "cogroup",
+                    f"cogroup in {name!r} comes after other steps, where the streams of from: are "
+                    f"one; make it the first step, and put the steps before it into streams of "
+                    f"their own",
+                )
+            elif len(step.cogroup.add) != len(stream.from_):
+                yield app.finding(
+                    (*path, "add"),
+                    "cogroup",
+                    f"cogroup in {name!r} has {len(step.cogroup.add)} functions in add:, and from: "
+                    f"has {len(stream.from_)} streams; state one function for each, in their order",
+                )
+
+
 def key_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:
-    """Return the joins with keys of different serdes; the topology has no other errors."""
+    """Return joins and cogroups with keys of different serdes; the topology has no other errors."""
     facts = lowered.facts
     for name, stream in app.spec.streams.items():
+        keys = {parent: facts[parent].written_key for parent in stream.from_}
+        if stream.steps and stream.steps[0].cogroup is not None and len({*keys.values()}) > 1:
+            listed = ", ".join(f"{parent!r}: {key}" for parent, key in keys.items())
+            yield app.finding(
+                ("streams", name, "from"),
+                "cogroup-key",
+                f"cogroup in {name!r} has inputs with different keys ({listed}); equal keys have "
+                f"to be equal bytes, in the same partition. State the same key: for all, or give "
+                f"them other keys with group_by",
+            )
         key = facts[stream.from_[0]].key
         for i, step in enumerate(stream.steps):
             if step.group_by is not None:

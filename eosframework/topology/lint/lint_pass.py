@@ -25,7 +25,12 @@ from eosframework.topology.lint.lint_calls import (
     resources_at,
     wrong_kind,
 )
-from eosframework.topology.lint.lint_joins import join_findings, key_findings, table_findings
+from eosframework.topology.lint.lint_joins import (
+    cogroup_findings,
+    join_findings,
+    key_findings,
+    table_findings,
+)
 from eosframework.topology.lint.lint_patterns import pattern_findings
 from eosframework.topology.lint.lint_steps import (
     arrival_findings,
@@ -326,6 +331,7 @@ _RULES: tuple[Callable[[LoadedApp], Iterator[Finding]], ...] = (
     pattern_findings,
     table_findings,
     join_findings,
+    cogroup_findings,
     batch_findings,
     call_findings,
     effect_findings,

@@ -166,9 +166,24 @@ def change_findings(app: LoadedApp) -> Iterator[Finding]:
     for name, stream in app.spec.streams.items():
         for i, step in enumerate(stream.steps):
             changes = known[name][i]
-            if changes is not None and _counts_twice(step, changes):
+            if changes is not None and step.refuses_changes and not changes.is_final:
+                place = ("streams", name, "steps", i, step.operator)
+                yield app.finding(place, "row-list", _not_of_changes(name, step, changes))
+            elif changes is not None and _counts_twice(step, changes):
                 place = ("streams", name, "steps", i, step.operator)
                 yield app.finding(place, "moved-row", _message(name, step, changes))
+
+
+def _not_of_changes(name: str, step: StepSpec, changes: Changes) -> str:
+    return (
+        f"stream {name!r}: {step.operator} cannot take the changes of {changes.of}: a row or "
+        f"window that changes would count again, and one that is deleted would stay. "
+        + (
+            "Let each window emit once, with emit: close"
+            if changes.window is not None
+            else "Read the topic as a stream, if each change is to count"
+        )
+    )
 
 
 def _counts_twice(step: StepSpec, changes: Changes) -> bool:
@@ -220,6 +235,9 @@ _BY_FIELD: dict[tuple[str, str], tuple[str, ...]] = {
     ("map_batch_async", "call"): ("a list of values",),
     ("reduce", "add"): ("the aggregate", "a value"),
     ("aggregate", "add"): ("the aggregate", "a value"),
+    ("cogroup", "add"): ("the aggregate", "a value"),
+    ("cogroup", "initial"): (),
+    ("cogroup", "merge"): ("the earlier aggregate", "the later one"),
     ("aggregate", "initial"): (),
     ("aggregate", "merge"): ("the earlier aggregate", "the later one"),
     ("join", "by"): ("the value of this side", "the value of the other side"),
@@ -230,6 +248,8 @@ _BY_FIELD: dict[tuple[str, str], tuple[str, ...]] = {
 
 def _arguments_at(path: SpecPath) -> tuple[str, ...]:
     """Return the arguments with which the function at a place of the topology is called."""
+    if "cogroup" in path and "add" in path:
+        path = ("cogroup", "add")
     operator, field = str(path[-2]), str(path[-1])
     if operator == "resources":
         return ()
@@ -360,8 +380,8 @@ def follows_repartition(lowered: Lowered, name: str, index: int) -> bool:
     return not lowered.repartitions.keys().isdisjoint(topics)
 
 
-_FOLDS_BY_FUNCTION = ("reduce", "aggregate")
-"""Operators whose functions may give other results for another order of records."""
+_FOLDS_BY_FUNCTION = ("reduce", "aggregate", "cogroup", "top", "bottom", "distinct")
+"""Operators that may give other results for another order of records."""
 
 
 def arrival_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:

@@ -14,7 +14,13 @@ from eosframework.errors import TopologyError
 from eosframework.records import TOPIC_NAME
 from eosframework.serialization.schemas import Format, Registered
 from eosframework.topology.lowering.lowering import TAIL, Lowered
-from eosframework.topology.lowering.parts import connected_parts, is_global, name_of_part, origins
+from eosframework.topology.lowering.parts import (
+    branch_parents,
+    connected_parts,
+    is_global,
+    name_of_part,
+    origins,
+)
 from eosframework.topology.spec.loaded import (
     KEY,
     Finding,
@@ -464,6 +470,8 @@ def _sinks_twice(app: LoadedApp) -> Iterator[Finding]:
 def _sink_serdes(app: LoadedApp) -> Iterator[Finding]:
     spec = app.spec
     for name, stream in spec.streams.items():
+        if _is_cogrouped(spec, name):
+            continue
         sources = origins(spec, name)
         for i, sink in enumerate(stream.to):
             for part in ("key", "value"):
@@ -475,6 +483,19 @@ def _sink_serdes(app: LoadedApp) -> Iterator[Finding]:
                         f"sink {sink.label!r} of stream {name!r} has no {part} serde, and its "
                         f"sources have different ones ({', '.join(sorted(serdes))}); state {part}:",
                     )
+
+
+def _is_cogrouped(spec: TopologySpec, name: str, seen: frozenset[str] = frozenset()) -> bool:
+    """Return whether values come from a `cogroup`, whose keys are the same and aggregates its own.
+
+    Another rule compares the keys.
+    """
+    stream = spec.streams.get(branch_parents(spec).get(name, name))
+    if stream is None or name in seen:
+        return False
+    if any(step.cogroup is not None for step in stream.steps):
+        return True
+    return all(_is_cogrouped(spec, parent, seen | {name}) for parent in stream.from_)
 
 
 def _sink_topics(app: LoadedApp) -> Iterator[Finding]:

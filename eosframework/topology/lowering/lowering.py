@@ -129,13 +129,40 @@ class StepTypes:
     def aggregate(self, step: StepSpec) -> Made | None:
         """Return what an aggregate keeps for each key; None: nothing says it."""
         declared: Any = getattr(step, step.operator)
-        functions = [getattr(declared, name, None) for name in ("of", "add", "initial")]
+        if step.cogroup is not None:
+            functions = [*step.cogroup.add, step.cogroup.initial]
+        else:
+            functions = [getattr(declared, name, None) for name in ("of", "add", "initial")]
         found = (self._made(function, "json") for function in functions if function is not None)
         return next((made for made in found if made is not None), None)
 
     def made(self, function: str, before: str) -> Made | None:
         """Return what a function makes of a record; None: nothing says it."""
         return self._made(function, before)
+
+    def adds(self, step: StepSpec) -> list[Made]:
+        """Return what the functions of a `cogroup` return, as far as they say it."""
+        adds = () if step.cogroup is None else step.cogroup.add
+        found = (self._made(function, "json") for function in adds)
+        return [made for made in found if made is not None]
+
+    def listed(self, value: str, function: str) -> Made | None:
+        """Return what a list of values is; None: their serde has no type.
+
+        Args:
+            value: name of the serde of each.
+            function: reference to the function that orders them.
+        """
+        of = type_of(self.app.serde(value))
+        if of is None:
+            return None
+        if of is bytes:
+            problem = (
+                f"{function} orders values of bytes, which have no form in a list; give them a "
+                f"serde at their source, or map them first"
+            )
+            return Made(None, list[of], function, problem)
+        return Made(self._named(serde_of(list[of])), list[of], function)
 
     def _made(
         self, function: str, before: str, part: Callable[[Any], Any] = stripped
@@ -378,6 +405,7 @@ class _Lowering:
 
     def _cut(self, name: str, stream: StreamSpec) -> None:
         """Add a stream, in as many pieces as necessary."""
+        stream = self._with_keyed_inputs(stream)
         facts = self._merged([self._facts[parent] for parent in stream.from_])
         current = stream.model_copy(update={"on_error": self._policies[name]})
         steps = list[StepSpec]()
@@ -409,7 +437,7 @@ class _Lowering:
             if self._needs_key(step):
                 step = self._with_key(step)
             self._compare_stored(path, step, facts)
-            steps.append(step)
+            steps.append(step := self._with_list(path, step, facts))
             facts = facts.after(step, self._types)
         self._naming.end(name, stream, base)
         for i, sink in enumerate(stream.to):
@@ -472,6 +500,15 @@ class _Lowering:
         self._facts[pieces.joined] = after
         return current.model_copy(update={"from_": (pieces.joined,)}), after
 
+    def _with_list(self, path: SpecPath, step: StepSpec, facts: RecordFacts) -> StepSpec:
+        """Return a step that lists values with the serde of the list."""
+        if step.ranked is None:
+            return step
+        made = self._types.listed(facts.kept_value, step.ranked.by)
+        self._compare((*path, step.operator, "value"), made, step.ranked.value)
+        stated = step.ranked.value or (made and made.serde)
+        return step if stated is None else step.with_option("value", stated)
+
     def _needs_key(self, step: StepSpec) -> bool:
         """Return True for a join of records with equal keys, which must be in one task."""
         return step.join is not None and not is_global(self._spec, step.join.with_)
@@ -483,14 +520,34 @@ class _Lowering:
         facts = self._facts[other]
         if not facts.new_key and not (facts.delayed and step.join.is_within):
             return step
-        if other not in self._rekeyed:
-            whole = StreamSpec.model_validate({"from": other, "on_error": self._policies[other]})
-            path = self._path_of(other)
-            through = self._naming.repartition(self._naming.end_of(other), path, "join", ())
-            facts = self._facts[other]
-            self._rekeyed[other] = self._repartition(other, through, whole, [], None, facts)[0]
-        join = step.join.model_copy(update={"with_": self._rekeyed[other].from_[0]})
+        join = step.join.model_copy(update={"with_": self._through_topic(other, "join")})
         return step.model_copy(update={"join": join})
+
+    def _with_keyed_inputs(self, stream: StreamSpec) -> StreamSpec:
+        """Return a `cogroup` whose inputs with a new key pass through a repartition topic each.
+
+        One topic for all of them would need one serde for their values, and lose which is which.
+        """
+        if not stream.steps or (step := stream.steps[0]).cogroup is None:
+            return stream
+        by_time = _goes_by_time(step)
+        inputs = (
+            self._through_topic(name, "cogroup")
+            if (facts := self._facts[name]).new_key or (facts.delayed and by_time)
+            else name
+            for name in stream.from_
+        )
+        return stream.model_copy(update={"from_": tuple(inputs)})
+
+    def _through_topic(self, name: str, operator: str) -> str:
+        """Return the source with the records of a stream after a repartition topic of their own."""
+        if name not in self._rekeyed:
+            whole = StreamSpec.model_validate({"from": name, "on_error": self._policies[name]})
+            path = self._path_of(name)
+            through = self._naming.repartition(self._naming.end_of(name), path, operator, ())
+            facts = self._facts[name]
+            self._rekeyed[name] = self._repartition(name, through, whole, [], None, facts)[0]
+        return self._rekeyed[name].from_[0]
 
     def _path_of(self, name: str) -> SpecPath:
         """Return the path of a source, or of the stream that a stream or branch is declared in."""
@@ -534,7 +591,10 @@ class _Lowering:
         """Compare the serdes that a step states for what it stores with the functions' types."""
         operator = step.operator
         if (keyed := step.aggregates) is not None and operator != "count":
-            self._compare((*path, operator, "value"), self._types.aggregate(step), keyed.value)
+            made = self._types.aggregate(step)
+            self._compare((*path, operator, "value"), made, keyed.value)
+            for other in self._types.adds(step):
+                self._compare((*path, operator, "add"), other, keyed.value or (made and made.serde))
         if (join := step.join) is not None and join.is_within:
             other = self._facts[join.with_]
             self._compare((*path, "join", "value"), facts.made_value, join.value)

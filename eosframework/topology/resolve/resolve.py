@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from eosframework.serialization.serdes import BYTES, CHECKED_BYTES, JSON, KEPT_JSON, STRING, Serde
@@ -34,6 +35,7 @@ from eosframework.topology.graph.graph import (
     TableSink,
     WallClock,
 )
+from eosframework.topology.graph.node_kinds import tagged
 from eosframework.topology.graph.patterns import divided, not_read, refuse_timed
 from eosframework.topology.graph.timed_topics import (
     refuse_circles,
@@ -263,6 +265,8 @@ class _Resolver:
         ends = [end for parent in stream.from_ for end in self._ends[parent]]
         facts = self._facts[stream.from_[0]]
         view = self._joins.views.get(stream.from_[0]) if len(stream.from_) == 1 else None
+        if stream.steps and stream.steps[0].cogroup is not None:
+            ends = self._tagged(name, stream)
         for i, declared in enumerate(stream.steps):
             before, facts = facts, facts.after(declared, self._types)
             if declared.join is not None:
@@ -294,6 +298,24 @@ class _Resolver:
             append(self._table_output(name, stream, facts), ends)
         if stream.branch:
             append(self._branch(name, stream), ends)
+
+    def _tagged(self, name: str, stream: StreamSpec) -> list[Nodes]:
+        """Return the ends of the inputs of a `cogroup`, whose values say which input they are of.
+
+        Their types and serdes are their own up to here, and no topic follows before the aggregate.
+        """
+        ends: list[Nodes] = []
+        for number, parent in enumerate(stream.from_):
+            step = Step(
+                name=f"{name}.steps[0] input {number + 1}",
+                stream=name,
+                operator=Operator.MAP_VALUES,
+                function=Function(f"input {number + 1} of cogroup", partial(tagged, number)),
+                on_error=self._policies[name],
+            )
+            append(step, self._ends[parent])
+            ends.append(step.children)
+        return ends
 
     def _table_output(self, name: str, stream: StreamSpec, facts: RecordFacts) -> TableOutput:
         """Return the end of a stream at the tables that are decided with its outputs.
@@ -453,6 +475,7 @@ class _Resolver:
             emit=Emit(folded.emit) if folded else Emit.EACH,
             on_error=self._policies[stream],
             order=order_of(declared, window),
+            bound=declared.bound,
         )
 
     def _branch(self, stream: str, declared: StreamSpec) -> Step:

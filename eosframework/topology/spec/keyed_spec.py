@@ -19,6 +19,8 @@ from pydantic import (
     model_validator,
 )
 
+from eosframework.topology.spec.zone_days import DAY_MS, rules_of, zone_days, zone_of
+
 _FORM = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PATTERN = r"^\d+(\.\d+)?(ms|s|m|h|d)$"
@@ -124,6 +126,9 @@ class Window:
         grace_ms: how long after its end a window accepts late records.
         close_idle_ms: after so long without a record open windows close; None: never.
         late: topic for records for which every window has closed.
+        zone: of tumbling windows: `size_ms` is a number of days of this time zone, which have 23
+            to 25 hours; None: all windows have the same length.
+        zone_rules: digest of the zone's offsets where the topology was loaded.
     """
 
     kind: WindowKind
@@ -132,12 +137,35 @@ class Window:
     grace_ms: int = 0
     close_idle_ms: int | None = None
     late: str | None = None
+    zone: str | None = None
+    zone_rules: str | None = None
+
+    def aligned_around(self, time_ms: int) -> tuple[int, int]:
+        """Return start and end of the tumbling window that contains a time.
+
+        Raises:
+            ValueError: this machine has no such zone, or no calendar has the time.
+        """
+        if self.zone is not None:
+            return zone_days(self.zone, self.size_ms // DAY_MS).around(time_ms)
+        start = time_ms // self.size_ms * self.size_ms
+        return start, start + self.size_ms
+
+    def end_of(self, start: int) -> int:
+        """Return the end of the tumbling or hopping window with a start."""
+        return start + self.size_ms if self.zone is None else self.aligned_around(start)[1]
+
+    @property
+    def longest_ms(self) -> int:
+        """A length that no window exceeds: clocks are never put back by a day."""
+        return self.size_ms + (0 if self.zone is None else DAY_MS)
 
     @property
     def signature(self) -> str:
         """The kind and size as text; a store made for another signature cannot be used."""
         every = "" if self.every_ms is None else f"/{self.every_ms}"
-        return f"{self.kind}:{self.size_ms}{every}"
+        zone = "" if self.zone is None else f"@{self.zone}"
+        return f"{self.kind}:{self.size_ms}{every}{zone}"
 
 
 class WindowSpec(BaseModel):
@@ -152,6 +180,10 @@ class WindowSpec(BaseModel):
 
     tumbling: Duration | None = None
     """Windows of this size, one after the other."""
+
+    zone: str | None = Field(default=None, min_length=1)
+    """Time zone, as Europe/Berlin, whose days tumbling windows of 1d are, from midnight to midnight
+    there; 7d are weeks from Monday. Default: windows are aligned to the epoch (UTC)."""
 
     hopping: Duration | None = None
     """Overlapping windows of this size; a new one starts every `every`."""
@@ -202,7 +234,22 @@ class WindowSpec(BaseModel):
                 f"each record falls into {self.size // self.every:,} windows of {short(self.size)} "
                 f"every {short(self.every)}; expected at most {_MOST_WINDOWS:,}, so a larger every"
             )
+        if self.zone is not None:
+            self._check_zone(self.zone)
         return self
+
+    def _check_zone(self, zone: str) -> None:
+        if self.tumbling is None:
+            raise ValueError(
+                f"zone is for tumbling windows of days: {{tumbling: 1d, zone: {zone}}}; leave it "
+                f"out of {self.kind} windows"
+            )
+        if self.size % timedelta(days=1):
+            raise ValueError(
+                f"windows of {short(self.size)} are no whole days of zone {zone}; expected 1d, 7d "
+                f"(weeks from Monday) or another number of days, or no zone"
+            )
+        zone_of(zone)
 
     @property
     def kind(self) -> WindowKind:
@@ -224,6 +271,8 @@ class WindowSpec(BaseModel):
             milliseconds(self.grace),
             None if idle is None else milliseconds(idle),
             self.late,
+            self.zone,
+            None if self.zone is None else rules_of(self.zone),
         )
 
 
@@ -239,15 +288,15 @@ def windows_in_words(signature: str | None) -> str:
         before, after, grace = (short(int(text)) for text in found.groups())
         return f"a join with before {before}, after {after} and grace {grace}"
     if found := _WINDOWS.fullmatch(signature):
-        kind, size, every = found.groups()
-        return f"{kind} windows of {short(int(size))}" + (
-            "" if every is None else f" every {short(int(every))}"
-        )
+        kind, size, every, zone = found.groups()
+        words = f"{kind} windows of {short(int(size))}"
+        words += "" if every is None else f" every {short(int(every))}"
+        return words + ("" if zone is None else f" in {zone}")
     return signature
 
 
 _INTERVAL = re.compile(r"-(\d+)/\+(\d+)/(\d+) ms")
-_WINDOWS = re.compile(r"(\w+):(\d+)(?:/(\d+))?(?: ms)?")
+_WINDOWS = re.compile(r"(\w+):(\d+)(?:/(\d+))?(?:@(\S+))?(?: ms)?")
 """Signatures stay as they are: stores contain them, and workers of other versions compare them."""
 
 
@@ -277,6 +326,11 @@ class StoredSpec(Declared):
     store: str | None = None
     """Name of the store. Default: the name of the stream, or of the group_by before it, with the
     operator's."""
+
+    @property
+    def bound(self) -> int | None:
+        """The most members of the stored value; None: it is no list."""
+        return None
 
     @property
     def functions(self) -> dict[str, str]:
@@ -396,15 +450,24 @@ class AggregateSpec(ReduceSpec):
 
     @model_validator(mode="after")
     def _sessions_merge(self) -> Self:
-        is_session = self.window is not None and self.window.session is not None
-        if is_session and self.merge is None:
-            raise ValueError(
-                "an aggregate over sessions needs merge: module:function, which takes the "
-                "aggregates of two sessions that a record joins and returns that of both"
-            )
-        if self.merge is not None and not is_session:
-            raise ValueError("merge is for windows that are sessions; leave it out")
+        check_merge(self.window, self.merge)
         return self
+
+
+def check_merge(window: WindowSpec | None, merge: str | None) -> None:
+    """Check that an aggregate over sessions, and no other, declares how two become one.
+
+    Raises:
+        ValueError: it does not.
+    """
+    is_session = window is not None and window.session is not None
+    if is_session and merge is None:
+        raise ValueError(
+            "an aggregate over sessions needs merge: module:function, which takes the "
+            "aggregates of two sessions that a record joins and returns that of both"
+        )
+    if merge is not None and not is_session:
+        raise ValueError("merge is for windows that are sessions; leave it out")
 
 
 class DeduplicateSpec(StoredSpec):

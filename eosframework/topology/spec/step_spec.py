@@ -20,6 +20,7 @@ from pydantic import (
 from eosframework.errors import TopologyError
 from eosframework.serialization.references import closest
 from eosframework.topology.spec.call_spec import BatchCallSpec, CallSpec
+from eosframework.topology.spec.cogroup_spec import CogroupSpec
 from eosframework.topology.spec.keyed_spec import (
     AggregateSpec,
     CountSpec,
@@ -33,6 +34,7 @@ from eosframework.topology.spec.keyed_spec import (
     StoredSpec,
     Ttl,
 )
+from eosframework.topology.spec.list_spec import DistinctSpec, RankedSpec
 from eosframework.topology.spec.once_spec import OnceSpec
 
 KEY_COLUMN = "_key"
@@ -275,6 +277,10 @@ OPERATORS = (
     "max",
     "reduce",
     "aggregate",
+    "cogroup",
+    "top",
+    "bottom",
+    "distinct",
     "deduplicate",
     "join",
     "map_batch",
@@ -451,6 +457,11 @@ class BatchSpec(Declared):
     batch operators take the columns that the previous one returns."""
 
 
+def _place_in(role: str) -> tuple[str, ...]:
+    """Return the path of a function of a `cogroup`: that of `add 1` is `add`, `1`."""
+    return tuple(role.split(" "))
+
+
 def _short_for(field: str, *kinds: type) -> Callable[[Any], Any]:
     return lambda given: {field: given} if isinstance(given, kinds) else given
 
@@ -534,6 +545,19 @@ class StepSpec(Declared):
 
     aggregate: AggregateSpec | None = None
     """Fold the values of each key with a function, starting with an initial aggregate."""
+
+    cogroup: CogroupSpec | None = None
+    """Fold the values of the streams of from:, each with its own function, into one aggregate for
+    each key; the first step of its stream."""
+
+    top: RankedSpec | None = None
+    """Keep the values of each key with the greatest results of a function, the greatest first."""
+
+    bottom: RankedSpec | None = None
+    """Keep the values of each key with the smallest results of a function, the smallest first."""
+
+    distinct: DistinctSpec | None = None
+    """List the different results of a function for the values of each key, in their order."""
 
     deduplicate: DeduplicateLike | None = None
     """Pass on the first record of each key within a time, and drop its duplicates."""
@@ -650,6 +674,16 @@ class StepSpec(Declared):
         return declared if isinstance(declared, KeyedSpec) else None
 
     @property
+    def refuses_changes(self) -> bool:
+        """True if the step cannot take an earlier record of its key back."""
+        return self.ranked is not None or self.distinct is not None or self.cogroup is not None
+
+    @property
+    def ranked(self) -> RankedSpec | None:
+        """The declaration, if the step keeps values of each key in an order."""
+        return self.top or self.bottom
+
+    @property
     def functions(self) -> dict[tuple[str, ...], str]:
         """References to all functions of the step, by their path within it."""
         operator = self.operator
@@ -663,6 +697,9 @@ class StepSpec(Declared):
                 return {(operator, "call"): declared.call}
             case JoinSpec():
                 return {(operator, name): f for name, f in declared.functions.items()}
+            case CogroupSpec():
+                listed = declared.all_functions.items()
+                return {(operator, *_place_in(name)): function for name, function in listed}
             case StoredSpec():
                 return {(operator, name): f for name, f in declared.all_functions.items()}
             case _:

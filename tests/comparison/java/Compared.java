@@ -30,6 +30,7 @@ public final class Compared {
                         "pairs", builder -> Joins.pairs(builder, topics),
                         "lookups", builder -> Joins.lookups(builder, topics),
                         "versions", builder -> Joins.versions(builder, topics),
+                        "cogroups", builder -> Cogroups.declare(builder, topics),
                         "tables", builder -> Joins.tables(builder, topics));
         List<KafkaStreams> running = new ArrayList<>();
         for (int n = 3; n < arguments.length; n++) {

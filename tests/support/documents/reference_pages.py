@@ -153,8 +153,15 @@ def yaml_keys() -> str:
         f"check files. {_GENERATED}\n",
         *_object("topology", schema),
     ]
+    shared: Mapping[str, Any] = definitions["CountSpec"]["properties"]
     for name in (*_ENTRIES, *rest):
-        lines += _object(_title(name), definitions[name])
+        declared = definitions[name]
+        properties: Mapping[str, Any] = declared.get("properties", {})
+        if name != "CountSpec" and shared.items() <= properties.items():
+            own = {key: value for key, value in properties.items() if key not in shared}
+            said = f"{declared['description']} It has the keys of [count](#count), and these."
+            declared = {**declared, "description": said, "properties": own}
+        lines += _object(_title(name), declared)
     return "\n".join(lines)
 
 

@@ -34,6 +34,7 @@ RECORDS = st.lists(
 RANGES = st.tuples(st.sampled_from(["", "a", "aa", "b"]), st.sampled_from([None, "b", "c"]))
 WINDOWS = {
     "tumbling": tumbling("10ms"),
+    "days": tumbling("1d", zone="Europe/Berlin"),
     "hopping": hopping("20ms", every="5ms"),
     "sliding": sliding("10ms"),
     "session": session("4ms"),

@@ -51,6 +51,7 @@ def test_both_forms_say_the_same() -> None:
     written = with_steps(
         'sum: {of: "builtins:len", window: {hopping: 1h, every: 10m, grace: 90s, late: l}}',
         'max: {of: "builtins:len", window: {tumbling: 1d}}',
+        "count: {window: {tumbling: 1d, zone: Europe/Berlin}, store: days}",
         "count: {window: {sliding: 5m}}",
         "count: {window: {session: 30m, close_when_idle: 1m}, emit: close, store: visits}",
         'deduplicate: {within: 36h, by: "builtins:len"}',
@@ -60,6 +61,7 @@ def test_both_forms_say_the_same() -> None:
     steps: list[Callable[[KeyedStream], Stream]] = [
         lambda k: k.window(hopping("1h", every="10m"), grace="90s", late="l").sum(len),
         lambda k: k.window(tumbling(days=1)).max(len),
+        lambda k: k.window(tumbling("1d", zone="Europe/Berlin")).count(store="days"),
         lambda k: k.window(sliding(timedelta(minutes=5))).count(),
         lambda k: k.window(session("30m"), close_when_idle="1m").count(
             emit="close", store="visits"
@@ -83,6 +85,9 @@ def test_both_forms_say_the_same() -> None:
         ("count: {window: {hopping: 1h, every: 2h}}", "there are records in no window"),
         ("count: {window: {session: 0s}}", "no size of a window"),
         ("count: {window: {tumblin: 1h}}", "did you mean 'tumbling'"),
+        ("count: {window: {tumbling: 1d, zone: Mars}}", "no time zone 'Mars'"),
+        ("count: {window: {tumbling: 1h, zone: UTC}}", "1h are no whole days of zone UTC"),
+        ("count: {window: {session: 1d, zone: UTC}}", "zone is for tumbling windows of days"),
         ("count: {emit: close}", "needs a window"),
         ("count: {emit: commit, window: {sliding: 1s}}", "emit: each or close"),
         ("count: {window: {tumbling: 1s, close_when_idle: 1m}}", "is for emit: close"),
@@ -136,6 +141,11 @@ def test_stores_and_topics_of_windows_are_in_the_graph() -> None:
     assert store.value.name == "integer"
     assert part.sink_topics == ("in.late", "out")
     assert "keeps a.count in tumbling windows of 90s" in as_text(graph)
+
+
+def test_windows_of_a_zone_say_so() -> None:
+    graph = resolve(with_steps("count: {window: {tumbling: 7d, zone: Europe/Berlin}}"))
+    assert "keeps a.count in tumbling windows of 7d in Europe/Berlin" in as_text(graph)
 
 
 def test_the_schema_knows_durations_and_kinds_of_windows() -> None:

@@ -133,6 +133,10 @@ CASES = {
     "a store less": ((f"      - {COUNT}\n", ""), {"store hours": "store_removed"}),
     "a store more": (("to: windows", "to: windows\n"), {}),
     "another window": (("tumbling: 1h", "tumbling: 2h"), {"store hours": "store_window"}),
+    "days of a zone": (
+        ("tumbling: 1h", "tumbling: 1d, zone: Europe/Berlin"),
+        {"store hours": "store_window"},
+    ),
     "windows instead of none": (
         (REDUCE, REDUCE.replace("store", "window: {tumbling: 1h}, store")),
         {"store sums": "store_window"},
@@ -458,6 +462,23 @@ def test_the_advice_names_no_option_that_a_table_or_a_join_lacks(
     assert ("store:" in change.next) == (subject == "store met.join")
 
 
+def test_another_n_is_another_store_and_another_limit_is_not() -> None:
+    """A list of the first five cannot become one of ten; one of up to five can."""
+    texts = [
+        changed((REDUCE, step))
+        for step in (
+            'top: {n: 5, by: "builtins:len", store: sums}',
+            'top: {n: 10, by: "builtins:len", store: sums}',
+            'distinct: {limit: 5, by: "builtins:len", store: sums}',
+            'distinct: {limit: 10, by: "builtins:len", store: sums}',
+        )
+    ]
+    assert kinds(changes(texts[1], texts[0])) == {"store sums": "store_kind"}
+    (found,) = changes(texts[1], texts[0])
+    assert found.found == "used by top 10, before top 5"
+    assert kinds(changes(texts[3], texts[2])) == {}
+
+
 def test_added_and_removed_stores_say_so() -> None:
     without = changed((f"      - {COUNT}\n", ""))
     [removed] = [c for c in changes(without) if c.subject == "store hours"]
@@ -471,6 +492,7 @@ def test_added_and_removed_stores_say_so() -> None:
     [
         (None, "no windows"),
         ("hopping:3600000/600000 ms", "hopping windows of 1h every 10m"),
+        ("tumbling:86400000@Asia/Kolkata ms", "tumbling windows of 1d in Asia/Kolkata"),
         ("session:1500", "session windows of 1500ms"),
         ("of another version", "of another version"),
     ],
