@@ -1,0 +1,236 @@
+"""The faults: each brings itself about in a trial, and fails if it did not fire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from benchmarks.faults.failures import FaultFailed
+from benchmarks.faults.kinds import Kind
+from benchmarks.faults.spy import aborts, begins_to_join, commits
+from benchmarks.faults.trial import FIRED_SECONDS, Trial
+from tests.support.faults.proxy import ADD_PARTITIONS, END_TXN, PRODUCE, TXN_OFFSET_COMMIT
+from tests.support.servers.three_brokers import Failure, ThreeBrokers
+
+KILLS = 3
+LATE_REQUESTS = 4
+ABORTS = 8
+AT_ONCE_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    Args:
+        act: brings it about.
+        nodes: brokers of the cluster.
+    """
+
+    kind: Kind
+    act: Callable[[Trial], None]
+    session_seconds: float = 6.0
+    transaction_seconds: float = 20.0
+    nodes: int = 1
+
+
+def kill(trial: Trial) -> None:
+    """Kill the process after a record, after offsets, and in a commit, in an order by chance."""
+    moments = [PRODUCE, TXN_OFFSET_COMMIT, END_TXN]
+    if Kind.LATE_OFFSETS in trial.peer.not_struck:
+        moments = [PRODUCE] * KILLS
+    for api_key in trial.chance.sample(moments, k=KILLS):
+        trial.next_request(api_key)
+        trial.pause(0, 0.02)
+        trial.instances[0].kill()
+        trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+        trial.pause(0.5, 1)
+
+
+def stop_past_session(trial: Trial) -> None:
+    """Let an instance stand until another one has its partitions; then it continues."""
+    first = trial.instances[0]
+    _stand_in_transaction(trial)
+    before = trial.committed()
+    trial.start()
+    trial.wait(lambda: trial.committed() > before, "a commit of the successor", 90)
+    first.resume()
+    trial.pause(2, 3)
+
+
+def stop_past_transaction(trial: Trial) -> None:
+    """Let an instance stand in a transaction until the brokers have aborted it."""
+    name = _stand_in_transaction(trial)
+    trial.wait(lambda: not _is_open(trial, name), f"the abort of what {name} had open", 60)
+    trial.pause(0, 1)
+    trial.instances[0].resume()
+    trial.pause(2, 3)
+
+
+def rebalance_in_commit(trial: Trial) -> None:
+    """Let a second instance join while the first one's commit does not get through."""
+    held = trial.hold(END_TXN, commits, all_=True)
+    trial.came(held)
+    joined = trial.spy.wait(
+        lambda sent: begins_to_join(sent.api_key, sent.frame), FIRED_SECONDS, trial.start
+    )
+    if joined is None:
+        raise FaultFailed("the second instance did not join the group")
+    trial.pause(0.5, 2)
+    held.let_repetitions_pass()
+    trial.pause(3, 4)
+
+
+def bounce(trial: Trial) -> None:
+    """Kill the broker while a transaction is open, and start it again."""
+    [node] = trial.cluster.cluster.nodes
+    trial.next_request(PRODUCE)
+    trial.pause(0, 0.1)
+    node.kill()
+    if node.running:
+        raise FaultFailed("the broker runs after it was killed")
+    trial.pause(1, 3)
+    node.start()
+    trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+
+
+def move_coordinator(trial: Trial) -> None:
+    """Kill the broker that coordinates the open transaction, and bring it back later."""
+    brokers = ThreeBrokers(trial.cluster.cluster)
+    name = trial.next_request(PRODUCE).transactional_id
+    before = brokers.transaction_coordinator(name)
+    brokers.fail(before, Failure.KILLED)
+
+    def moved() -> bool:
+        return brokers.transaction_coordinator(name) not in (before, -1)
+
+    trial.wait(moved, f"another coordinator of {name}", FIRED_SECONDS)
+    trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+    trial.pause(1, 3)
+    brokers.bring_back(before)
+
+
+def late_commit(trial: Trial) -> None:
+    """Hold an EndTxn that commits, and deliver it into a later transaction."""
+    for _ in range(LATE_REQUESTS):
+        held = trial.hold(END_TXN, commits)
+        trial.came(held)
+        trial.next_request(END_TXN)
+        _deliver_into_the_next(trial, held.deliver)
+
+
+def late_abort(trial: Trial) -> None:
+    """Hold an EndTxn that aborts, and deliver it into a later transaction."""
+    for _ in range(LATE_REQUESTS):
+        held = trial.hold(END_TXN, aborts)
+        _fail_until(trial, lambda held=held: held.came)
+        _deliver_into_the_next(trial, held.deliver)
+
+
+def late_partitions(trial: Trial) -> None:
+    """Hold an AddPartitionsToTxn, and deliver it while no transaction is open."""
+    for _ in range(2):
+        held = trial.hold(ADD_PARTITIONS)
+        trial.came(held)
+        trial.next_request(END_TXN)
+        trial.feeder.pause()
+        fed = len(trial.feeder.keys)
+        trial.wait(lambda fed=fed: trial.committed() == fed, "the commit of all input", 60)
+        held.deliver()
+        trial.pause(trial.transaction_seconds + 1, trial.transaction_seconds + 2)
+        trial.feeder.resume()
+        trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+
+
+def late_offsets(trial: Trial) -> None:
+    """Deliver the offsets of a transaction after those of the next one, which then commits.
+
+    The group's offsets are read at a start, so the process is killed after that commit.
+    """
+    for _ in range(LATE_REQUESTS):
+        held = trial.hold(TXN_OFFSET_COMMIT)
+        trial.came(held)
+        trial.next_request(END_TXN)
+        overtaken = trial.hold(END_TXN, all_=True)
+        trial.came(overtaken)
+        held.deliver()
+
+        def kill_after_commit() -> None:
+            overtaken.let_repetitions_pass()
+
+        ended = trial.spy.wait(
+            lambda sent: sent.api_key == END_TXN, FIRED_SECONDS, kill_after_commit
+        )
+        if ended is None:
+            raise FaultFailed("the next transaction was not ended")
+        trial.pause(0.02, 0.1)
+        trial.instances[0].kill()
+        trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+
+
+def late_record(trial: Trial) -> None:
+    """Hold records that are then aborted, and deliver them before those of a later transaction."""
+    for _ in range(LATE_REQUESTS):
+        held = trial.hold(PRODUCE, all_=True)
+        trial.came(held)
+        aborted = _Passed(trial)
+        _fail_until(trial, aborted)
+        trial.pause(0.05, 0.3)
+        held.deliver()
+        held.let_repetitions_pass()
+        trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+        trial.pause(0.5, 1)
+
+
+def _fail_until(trial: Trial, aborted: Callable[[], bool]) -> None:
+    """Let the transform fail until an abort is sent; one of an empty transaction is not."""
+    for _ in range(ABORTS):
+        trial.fail_once()
+        with suppress(FaultFailed):
+            trial.wait(aborted, "an abort", AT_ONCE_SECONDS)
+            return
+        trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+    raise FaultFailed(f"the transform failed {ABORTS} times, and no EndTxn that aborts was sent")
+
+
+def _deliver_into_the_next(trial: Trial, deliver: Callable[[], object]) -> None:
+    trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+    trial.pause(0, 0.2)
+    deliver()
+    trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+    trial.pause(0.5, 1)
+
+
+def _stand_in_transaction(trial: Trial) -> str:
+    """Let the first instance stand while a transaction of it is open, and return its id."""
+    for _ in range(20):
+        name = trial.next_request(PRODUCE).transactional_id
+        trial.instances[0].suspend()
+        if not name or _is_open(trial, name):
+            return name
+        trial.instances[0].resume()
+    raise FaultFailed("the process never stood in a transaction, in 20 attempts")
+
+
+def _is_open(trial: Trial, transactional_id: str) -> bool:
+    found = trial.transaction(transactional_id)
+    return found is not None and found.is_open
+
+
+FAULTS = {
+    fault.kind: fault
+    for fault in (
+        Fault(Kind.KILL, kill),
+        Fault(Kind.SESSION, stop_past_session),
+        Fault(Kind.TRANSACTION, stop_past_transaction, session_seconds=30, transaction_seconds=6),
+        Fault(Kind.REBALANCE, rebalance_in_commit),
+        Fault(Kind.BOUNCE, bounce),
+        Fault(Kind.COORDINATOR, move_coordinator, nodes=3),
+        Fault(Kind.LATE_COMMIT, late_commit),
+        Fault(Kind.LATE_ABORT, late_abort),
+        Fault(Kind.LATE_PARTITIONS, late_partitions, transaction_seconds=6),
+        Fault(Kind.LATE_OFFSETS, late_offsets),
+        Fault(Kind.LATE_RECORD, late_record),
+    )
+}

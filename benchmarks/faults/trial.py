@@ -1,0 +1,299 @@
+"""One trial: a contestant under one fault, fed before, during and after it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+from confluent_kafka import Producer
+
+from benchmarks.faults.failures import FaultFailed, NothingProduced
+from benchmarks.faults.instances import Instance, run_once
+from benchmarks.faults.judge import Outputs, Verdict, is_complete, judge, read
+from benchmarks.faults.peers import Peer, Task
+from benchmarks.faults.spy import Sent, Spy
+from benchmarks.inputs import PARTITIONS, create_topics
+from benchmarks.measure import CommittedOffsets
+from eosframework.config import KafkaSettings
+from eosframework.errors import EosError
+from eosframework.kafka.inspect.coordinators import TransactionDescription, find_transaction
+from eosframework.kafka.inspect.wire import Wire
+from tests.support.faults.proxied import ProxiedCluster
+from tests.support.faults.proxy import HeldRequest
+
+KEYS = 8
+FED_AT_ONCE = 20
+FEED_SECONDS = 0.1
+STARTED_SECONDS = 120.0
+FIRED_SECONDS = 60.0
+AFTER_SECONDS = 1.0
+DONE_SECONDS = 90.0
+QUIET_SECONDS = 6.0
+"""How long all must be committed before what is missing counts as lost."""
+
+
+class Feeder:
+    """Appends numbers to the input, in a thread; its records go past the proxies."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        # As the clients of Java do, so that a key is where every contestant looks for it.
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "partitioner": "murmur2_random",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "reconnect.backoff.max.ms": 500,
+            }
+        )
+        self._topic = topic
+        self.keys: list[bytes] = []
+        self._ended = threading.Event()
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Append nothing until `resume`."""
+        self._flowing.clear()
+        time.sleep(2 * FEED_SECONDS)
+        self._producer.flush(60)
+
+    def resume(self) -> None:
+        self._flowing.set()
+
+    def end(self) -> None:
+        """Append nothing more; all that was appended is in the input."""
+        self._ended.set()
+        self._thread.join()
+        if left := self._producer.flush(60):
+            raise FaultFailed(f"{left} input records could not be written within 60 s")
+
+    def _feed(self) -> None:
+        while not self._ended.wait(FEED_SECONDS):
+            if not self._flowing.is_set():
+                continue
+            for _ in range(FED_AT_ONCE):
+                n = len(self.keys)
+                key = b"key-%d" % (n % KEYS)
+                self.keys.append(key)
+                self._producer.produce(self._topic, orjson.dumps({"n": n}), key)
+            self._producer.poll(0)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial."""
+
+    verdict: Verdict
+    records: int
+    restarts: int
+    seconds: float
+    log_tail: str
+
+
+@dataclass
+class Trial:
+    """A contestant at work.
+
+    Args:
+        cluster: its requests pass the proxies of it.
+        transaction_seconds: after which brokers abort a transaction.
+    """
+
+    cluster: ProxiedCluster
+    peer: Peer
+    application: str
+    directory: Path
+    chance: random.Random
+    session_seconds: float
+    transaction_seconds: float
+    spy: Spy = field(default_factory=Spy)
+    instances: list[Instance] = field(default_factory=list[Instance])
+
+    def run(self, act: Callable[[Trial], None]) -> Outcome:
+        """Start the contestant, let the fault happen, and judge.
+
+        Raises:
+            FaultFailed: the fault did not fire.
+            NothingProduced: the contestant wrote nothing before the fault.
+        """
+        began = time.monotonic()
+        self.directory.mkdir(parents=True)
+        create_topics(
+            self.cluster.direct, self.input_topic, *self.outputs, replicas=len(self.cluster.proxies)
+        )
+        self.feeder = Feeder(self.cluster.direct, self.input_topic)
+        self._offsets = CommittedOffsets(
+            self.cluster.direct, self.application, self.input_topic, PARTITIONS
+        )
+        self.cluster.holds.watch(self.spy.see)
+        try:
+            self.start()
+            self._wait_until_it_writes()
+            act(self)
+            time.sleep(AFTER_SECONDS)
+            self.feeder.end()
+            is_stuck = not self._is_done()
+        finally:
+            self.cluster.holds.clear()
+            for instance in self.instances:
+                instance.stop()
+            self.cluster.holds.watch(None)
+            self._offsets.close()
+            with contextlib.suppress(FaultFailed):
+                self.feeder.end()
+        verdict = judge(self._read(), self.feeder.keys, self.spy.aborted, is_stuck=is_stuck)
+        return Outcome(
+            verdict,
+            records=len(self.feeder.keys),
+            restarts=sum(instance.starts - 1 for instance in self.instances),
+            seconds=time.monotonic() - began,
+            log_tail="" if verdict == Verdict() else self.instances[-1].log_tail(),
+        )
+
+    @property
+    def input_topic(self) -> str:
+        return f"{self.application}.in"
+
+    @property
+    def outputs(self) -> tuple[str, str]:
+        return f"{self.application}.left", f"{self.application}.right"
+
+    @property
+    def raise_file(self) -> Path:
+        return self.directory / "raise"
+
+    def start(self) -> Instance:
+        """Start one more instance."""
+        number = len(self.instances) + 1
+        log_file = self.directory / f"instance{number}.log"
+        directory = self.directory / f"instance{number}"
+        directory.mkdir()
+        task = Task(
+            bootstrap_servers=self.cluster.bootstrap_servers,
+            input_topic=self.input_topic,
+            outputs=self.outputs,
+            group=self.application,
+            instance=number,
+            directory=directory,
+            raise_file=self.raise_file,
+            session_seconds=self.session_seconds,
+            transaction_seconds=self.transaction_seconds,
+            replicas=len(self.cluster.proxies),
+        )
+        if number == 1 and (before := self.peer.before(task)) is not None:
+            run_once(before, log_file)
+        instance = Instance(self.peer.command(task), log_file)
+        self.instances.append(instance)
+        return instance
+
+    def pause(self, low: float, high: float) -> None:
+        """Wait for seconds that the seed draws."""
+        time.sleep(self.chance.uniform(low, high))
+
+    def committed(self) -> int:
+        """How many input records the group has committed."""
+        return self._offsets.total()
+
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float) -> None:
+        """Wait until `condition` holds.
+
+        Raises:
+            FaultFailed: it did not within `seconds`.
+        """
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise FaultFailed(f"{what} did not happen within {seconds:g} s")
+            time.sleep(0.05)
+
+    def hold(
+        self, api_key: int, where: Callable[[bytes], bool] = lambda _: True, *, all_: bool = False
+    ) -> HeldRequest:
+        """Hold the next such request; `all_`: all that follow break until they are let pass."""
+        return self.cluster.hold(api_key, where=where, repeated=all_)
+
+    def came(self, held: HeldRequest) -> None:
+        """Wait until a request was sent that is held.
+
+        Raises:
+            FaultFailed: none was.
+        """
+        self.wait(lambda: held.came, f"a request {held.api_key} to hold", FIRED_SECONDS)
+
+    def next_request(
+        self,
+        api_key: int,
+        where: Callable[[bytes], bool] = lambda _: True,
+        seconds: float = FIRED_SECONDS,
+    ) -> Sent:
+        """Wait for the next such request that passes.
+
+        Raises:
+            FaultFailed: none did.
+        """
+        sent = self.spy.wait(lambda s: s.api_key == api_key and where(s.frame), seconds)
+        if sent is None:
+            raise FaultFailed(f"no request {api_key} was sent within {seconds:g} s")
+        return sent
+
+    def transaction(self, transactional_id: str) -> TransactionDescription | None:
+        """Return what the coordinator of an id says about it; None: there is none now."""
+        settings = KafkaSettings(bootstrap_servers=self.cluster.direct, request_timeout_seconds=10)
+        try:
+            with Wire(settings) as wire:
+                return find_transaction(wire, transactional_id)
+        except EosError:
+            return None
+
+    def fail_once(self) -> None:
+        """Let the transform fail once, and wait until it has.
+
+        Raises:
+            FaultFailed: it has not.
+        """
+        self.raise_file.touch()
+        what = f"the transform's failure that {self.raise_file} asks for"
+        self.wait(lambda: not self.raise_file.exists(), what, FIRED_SECONDS)
+
+    def _wait_until_it_writes(self) -> None:
+        deadline = time.monotonic() + STARTED_SECONDS
+        while not all(self._read().values()):
+            instance = self.instances[0]
+            if instance.starts > 3 or time.monotonic() > deadline:
+                code = instance.ended_with
+                raise NothingProduced(
+                    f"{self.peer.name} "
+                    + ("wrote nothing" if code is None else f"ended with {code}")
+                    + f" before any fault, after {instance.starts} starts; its last lines:\n"
+                    + instance.log_tail()
+                )
+            time.sleep(0.5)
+
+    def _is_done(self) -> bool:
+        """Wait for the end of the input; tell whether it was reached."""
+        deadline = time.monotonic() + DONE_SECONDS
+        quiet_since: float | None = None
+        fed = len(self.feeder.keys)
+        while time.monotonic() < deadline:
+            if is_complete(self._read(), fed):
+                return True
+            if self.committed() < fed:
+                quiet_since = None
+            else:
+                quiet_since = quiet_since or time.monotonic()
+                if time.monotonic() - quiet_since > QUIET_SECONDS + self.transaction_seconds:
+                    return True
+            time.sleep(0.5)
+        return False
+
+    def _read(self) -> Outputs:
+        return read(self.cluster.direct, self.outputs)
