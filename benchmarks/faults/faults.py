@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarks.faults.failures import FaultFailed
 from benchmarks.faults.kinds import Kind
 from benchmarks.faults.spy import aborts, begins_to_join, commits
 from benchmarks.faults.trial import FIRED_SECONDS, Trial
-from tests.support.faults.proxy import ADD_PARTITIONS, END_TXN, PRODUCE, TXN_OFFSET_COMMIT
+from tests.support.faults.proxy import (
+    ADD_PARTITIONS,
+    END_TXN,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    HeldRequest,
+)
 from tests.support.servers.three_brokers import Failure, ThreeBrokers
 
 KILLS = 3
@@ -72,11 +77,9 @@ def rebalance_in_commit(trial: Trial) -> None:
     """Let a second instance join while the first one's commit does not get through."""
     held = trial.hold(END_TXN, commits, all_=True)
     trial.came(held)
-    joined = trial.spy.wait(
-        lambda sent: begins_to_join(sent.api_key, sent.frame), FIRED_SECONDS, trial.start
-    )
-    if joined is None:
-        raise FaultFailed("the second instance did not join the group")
+    joined = trial.spy.expect(lambda sent: begins_to_join(sent.api_key, sent.frame))
+    trial.start()
+    trial.sent(joined, 2 * FIRED_SECONDS)
     trial.pause(0.5, 2)
     held.let_repetitions_pass()
     trial.pause(3, 4)
@@ -124,7 +127,7 @@ def late_abort(trial: Trial) -> None:
     """Hold an EndTxn that aborts, and deliver it into a later transaction."""
     for _ in range(LATE_REQUESTS):
         held = trial.hold(END_TXN, aborts)
-        _fail_until(trial, lambda held=held: held.came)
+        _provoke_until(trial, held)
         _deliver_into_the_next(trial, held.deliver)
 
 
@@ -155,15 +158,9 @@ def late_offsets(trial: Trial) -> None:
         overtaken = trial.hold(END_TXN, all_=True)
         trial.came(overtaken)
         held.deliver()
-
-        def kill_after_commit() -> None:
-            overtaken.let_repetitions_pass()
-
-        ended = trial.spy.wait(
-            lambda sent: sent.api_key == END_TXN, FIRED_SECONDS, kill_after_commit
-        )
-        if ended is None:
-            raise FaultFailed("the next transaction was not ended")
+        ended = trial.expect(END_TXN, commits)
+        overtaken.let_repetitions_pass()
+        trial.sent(ended)
         trial.pause(0.02, 0.1)
         trial.instances[0].kill()
         trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
@@ -172,10 +169,7 @@ def late_offsets(trial: Trial) -> None:
 def late_record(trial: Trial) -> None:
     """Hold records that are then aborted, and deliver them before those of a later transaction."""
     for _ in range(LATE_REQUESTS):
-        held = trial.hold(PRODUCE, all_=True)
-        trial.came(held)
-        aborted = _Passed(trial)
-        _fail_until(trial, aborted)
+        held = _aborted_records(trial)
         trial.pause(0.05, 0.3)
         held.deliver()
         held.let_repetitions_pass()
@@ -183,15 +177,31 @@ def late_record(trial: Trial) -> None:
         trial.pause(0.5, 1)
 
 
-def _fail_until(trial: Trial, aborted: Callable[[], bool]) -> None:
-    """Let the transform fail until an abort is sent; one of an empty transaction is not."""
+def _aborted_records(trial: Trial) -> HeldRequest:
+    """Hold records until the transaction of the first of them was aborted and a next one begun."""
+    # Those of the other output must arrive where the brokers' refusal is what causes an abort.
+    left = trial.outputs[0].encode() if trial.peer.aborts_refused_outputs else b""
     for _ in range(ABORTS):
-        trial.fail_once()
-        with suppress(FaultFailed):
-            trial.wait(aborted, "an abort", AT_ONCE_SECONDS)
+        held = trial.hold(PRODUCE, lambda frame: left in frame, all_=True)
+        trial.came(held)
+        begun = trial.expect(ADD_PARTITIONS)
+        if trial.provoke_abort(AT_ONCE_SECONDS):
+            if Kind.LATE_PARTITIONS not in trial.peer.not_struck:
+                trial.sent(begun)
+            return held
+        # The failure would come after the commit, which waits for the records.
+        held.let_repetitions_pass()
+        trial.next_request(END_TXN, seconds=2 * FIRED_SECONDS)
+    raise FaultFailed(f"in {ABORTS} attempts no transaction whose records are held was aborted")
+
+
+def _provoke_until(trial: Trial, held: HeldRequest) -> None:
+    """Provoke aborts until one is sent and held; the abort of an empty transaction is not sent."""
+    for _ in range(ABORTS):
+        if trial.provoke_abort(AT_ONCE_SECONDS) and held.came:
             return
         trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
-    raise FaultFailed(f"the transform failed {ABORTS} times, and no EndTxn that aborts was sent")
+    raise FaultFailed(f"of {ABORTS} aborts that were provoked none was sent as an EndTxn")
 
 
 def _deliver_into_the_next(trial: Trial, deliver: Callable[[], object]) -> None:

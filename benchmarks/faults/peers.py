@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
+from benchmarks.contestants import quix, streams_jars
+from benchmarks.contestants.environments import LockedEnvironment
+from benchmarks.contestants.streams import PROGRAMS as JAVA
+from benchmarks.contestants.streams import compile_programs
 from benchmarks.contestants.work import Unavailable
 from benchmarks.faults.kinds import Kind
 from benchmarks.processes import Command
+from eosframework.embedded.jars import cache_directory, find_java
 
 COMMIT_SECONDS = 0.5
 PROGRAMS = Path(__file__).with_name("programs")
@@ -81,6 +87,11 @@ class Peer(Protocol):
         """Why some faults cannot strike it: it sends no such request."""
         ...
 
+    @property
+    def aborts_refused_outputs(self) -> bool:
+        """Whether an abort is provoked by outputs that brokers refuse; else the transform fails."""
+        ...
+
     def prepare(self) -> str:
         """Install or compile what it needs and return its version.
 
@@ -99,6 +110,7 @@ class Peer(Protocol):
 
 
 EXACTLY_ONCE = "exactly once"
+NO_REASONS: Mapping[Kind, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -107,8 +119,10 @@ class Framework:
 
     name: str = "eosframework"
     promise: str = EXACTLY_ONCE
-    settings: str = "default settings, a store; timeouts and commit interval as for everyone"
-    not_struck: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
+    settings: str = "defaults; `process` with a store"
+    not_struck: Mapping[Kind, str] = NO_REASONS
+    # A record that fails ends a transaction before it, which commits.
+    aborts_refused_outputs: bool = True
 
     def prepare(self) -> str:
         return version("eosframework")
@@ -137,25 +151,139 @@ class Framework:
 
 
 @dataclass(frozen=True)
-class Textbook:
-    """The consume-transform-produce loop of confluent-kafka's example."""
+class PythonProgram:
+    """A contestant that is a Python program, here or in an environment of its own.
 
-    name: str = "confluent-kafka loop"
+    Args:
+        module: in `benchmarks.faults.programs`.
+        environment: None: ours.
+        arguments: of the module.
+        package: whose version is the contestant's; only of one in our environment.
+    """
+
+    name: str
+    settings: str
+    module: str
+    environment: LockedEnvironment | None = None
+    arguments: tuple[str, ...] = ()
+    package: str = ""
     promise: str = EXACTLY_ONCE
-    settings: str = "the transactional example, with librdkafka's rules for errors; no state"
-    not_struck: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
+    not_struck: Mapping[Kind, str] = NO_REASONS
+    aborts_refused_outputs: bool = False
 
     def prepare(self) -> str:
-        return version("confluent-kafka")
+        if self.environment is None:
+            return version(self.package)
+        self.environment.install()
+        return self.environment.version
 
     def before(self, task: Task) -> None:
         return None
 
     def command(self, task: Task) -> Command:
-        arguments = [sys.executable, "-m", "benchmarks.faults.programs.textbook"]
+        python = sys.executable if self.environment is None else str(self.environment.python)
+        module = f"benchmarks.faults.programs.{self.module}"
+        return Command([python, "-m", module, *self.arguments], task.environment())
+
+
+@dataclass(frozen=True)
+class KafkaStreams:
+    """Kafka Streams, exactly_once_v2, on the Java that runs the brokers."""
+
+    name: str = "Kafka Streams"
+    promise: str = EXACTLY_ONCE
+    settings: str = "`exactly_once_v2`, a RocksDB store, threads are replaced after an exception"
+    not_struck: Mapping[Kind, str] = field(
+        default_factory=lambda: {
+            Kind.LATE_PARTITIONS: "sends none: transaction protocol V2 adds partitions as it writes"
+        }
+    )
+    aborts_refused_outputs: bool = False
+
+    def prepare(self) -> str:
+        compile_programs(self._classes, JAVA / "Json.java", JAVA / "Faulted.java")
+        return streams_jars.VERSION
+
+    def before(self, task: Task) -> None:
+        return None
+
+    def command(self, task: Task) -> Command:
+        arguments = [
+            *(str(find_java()), "-Xmx512m", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+            *("-cp", f"{self._classes}:{streams_jars.class_path()}", "Faulted"),
+        ]
         return Command(arguments, task.environment())
 
+    @property
+    def _classes(self) -> Path:
+        directory = cache_directory() / streams_jars.HOME / "faulted"
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
 
-PEERS: tuple[Peer, ...] = (Framework(), Textbook())
 
-__all__ = ["PEERS", "Peer", "Task", "Unavailable"]
+@dataclass(frozen=True)
+class Absent:
+    """A contestant that cannot take part here."""
+
+    name: str
+    reason: str
+    promise: str = EXACTLY_ONCE
+    settings: str = ""
+    not_struck: Mapping[Kind, str] = NO_REASONS
+    aborts_refused_outputs: bool = False
+
+    def prepare(self) -> str:
+        raise Unavailable(self.reason)
+
+    def before(self, task: Task) -> None:
+        return None
+
+    def command(self, task: Task) -> Command:
+        raise Unavailable(self.reason)
+
+
+_STRIKE_SPARK = (Kind.KILL, Kind.BOUNCE)
+_NOT_SPARK = {
+    **dict.fromkeys(Kind, "its sink has no transactions, its source no group"),
+    Kind.SESSION: "one query owns a checkpoint, so there is no successor",
+}
+
+PEERS: tuple[Peer, ...] = (
+    Framework(),
+    PythonProgram(
+        "confluent-kafka loop",
+        "its transactional example with librdkafka's rules for errors; an id for each instance; "
+        "no state",
+        "textbook",
+        package="confluent-kafka",
+    ),
+    PythonProgram(
+        "Quix Streams",
+        '`processing_guarantee="exactly-once"`, state',
+        "quix_program",
+        quix.ENVIRONMENT,
+    ),
+    PythonProgram(
+        "aiokafka loop",
+        "its transactional consume-process-produce example; an id for each instance; no state",
+        "aiokafka_program",
+        LockedEnvironment("aiokafka", "aiokafka", "aiokafka.lock"),
+    ),
+    PythonProgram(
+        "faust-streaming",
+        '`processing_guarantee="exactly_once"`, a table in memory',
+        "faust_program",
+        LockedEnvironment("faust-streaming", "faust-streaming", "faust.lock"),
+        ("worker", "--loglevel", "info", "--without-web"),
+    ),
+    KafkaStreams(),
+    PythonProgram(
+        "Spark's Kafka sink",
+        "Structured Streaming with a checkpoint; no state",
+        "spark_program",
+        package="pyspark",
+        promise="at least once",
+        not_struck={k: why for k, why in _NOT_SPARK.items() if k not in _STRIKE_SPARK},
+    ),
+    Absent("flechtwerk", "it needs Python 3.14, which the other contestants do not have here"),
+)

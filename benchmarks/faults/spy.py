@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -95,13 +94,41 @@ def _string(frame: bytes, start: int, compact: bool) -> tuple[bytes, int]:
 class Sent:
     """A request that passed."""
 
-    number: int
     api_key: int
     frame: bytes
 
     @property
     def transactional_id(self) -> str:
         return transactional_id(self.api_key, self.frame)
+
+
+class Expected:
+    """A request that is waited for; the first such one that passes.
+
+    Args:
+        is_it: whether a request is the one.
+    """
+
+    def __init__(self, is_it: Callable[[Sent], bool]) -> None:
+        self._is_it = is_it
+        self._came = threading.Event()
+        self._sent: Sent | None = None
+
+    @property
+    def came(self) -> bool:
+        return self._came.is_set()
+
+    def wait(self, seconds: float) -> Sent | None:
+        """Return the request, or None if none passes within `seconds`."""
+        self._came.wait(seconds)
+        return self._sent
+
+    def meet(self, sent: Sent) -> bool:
+        """Take a request if it is the one."""
+        if self._is_it(sent):
+            self._sent = sent
+            self._came.set()
+        return self.came
 
 
 @dataclass
@@ -114,47 +141,23 @@ class Spy:
 
     aborted: set[bytes] = field(default_factory=set[bytes])
     _open: dict[str, set[bytes]] = field(default_factory=dict[str, set[bytes]])
-    _seen: int = 0
-    _waiting: list[tuple[Callable[[Sent], bool], list[Sent], threading.Event]] = field(
-        default_factory=list[tuple[Callable[[Sent], bool], list[Sent], threading.Event]]
-    )
+    _expected: list[Expected] = field(default_factory=list[Expected])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def see(self, api_key: int, frame: bytes, taken: bool) -> None:
         """Take note of a request; `taken`: it does not reach the broker now."""
-        self._note(api_key, frame, taken)
-        if taken:
-            return
-        self._seen += 1
-        sent = Sent(self._seen, api_key, frame)
         with self._lock:
-            waiting = list(self._waiting)
-        for is_it, found, event in waiting:
-            if not found and is_it(sent):
-                found.append(sent)
-                event.set()
+            self._note(api_key, frame, taken)
+            if not taken:
+                sent = Sent(api_key, frame)
+                self._expected = [e for e in self._expected if not e.meet(sent)]
 
-    def wait(
-        self, is_it: Callable[[Sent], bool], seconds: float, act: Callable[[], object] | None = None
-    ) -> Sent | None:
-        """Return the first such request that passes from now on, or None after `seconds`.
-
-        Args:
-            act: called when requests are watched.
-        """
-        found: list[Sent] = []
-        entry = (is_it, found, threading.Event())
+    def expect(self, is_it: Callable[[Sent], bool]) -> Expected:
+        """Wait, from now on, for a request that passes."""
+        expected = Expected(is_it)
         with self._lock:
-            self._waiting.append(entry)
-        try:
-            if act is not None:
-                act()
-            deadline = time.monotonic() + seconds
-            entry[2].wait(max(0.0, deadline - time.monotonic()))
-            return found[0] if found else None
-        finally:
-            with self._lock:
-                self._waiting.remove(entry)
+            self._expected.append(expected)
+        return expected
 
     def _note(self, api_key: int, frame: bytes, taken: bool) -> None:
         if api_key == PRODUCE:

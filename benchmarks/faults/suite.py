@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, Queue
 
 from benchmarks.contestants.work import Unavailable
-from benchmarks.faults.failures import FaultFailed
+from benchmarks.faults.failures import FaultFailed, NothingProduced
 from benchmarks.faults.faults import FAULTS, Fault
 from benchmarks.faults.kinds import Kind
 from benchmarks.faults.peers import Peer
@@ -39,6 +39,18 @@ class Played:
     peer: str
     number: int
     outcome: Outcome
+
+
+@dataclass
+class Results:
+    """All trials of a run.
+
+    Args:
+        failures: faults that did not fire, and contestants that wrote nothing.
+    """
+
+    played: list[Played] = field(default_factory=list[Played])
+    failures: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True)
@@ -90,9 +102,8 @@ class Lane:
         # The test support asserts that what it does has happened.
         except (AssertionError, FaultFailed) as error:
             tail = trial.instances[0].log_tail() if trial.instances else ""
-            raise FaultFailed(
-                f"{fault.kind} did not fire on {peer.name}: {error}\n{tail}"
-            ) from error
+            what = f"{fault.kind} did not fire on {peer.name}: {error}"
+            raise FaultFailed(f"{what}\n{tail}") from error
 
 
 def prepared(peers: Sequence[Peer]) -> tuple[list[Peer], dict[str, str], dict[str, str]]:
@@ -110,46 +121,37 @@ def prepared(peers: Sequence[Peer]) -> tuple[list[Peer], dict[str, str], dict[st
     return present, versions, absent
 
 
-def play(plan: Plan, directory: Path, progress: Callable[[str], None]) -> list[Played]:
-    """Play all trials.
-
-    Raises:
-        FaultFailed: a fault did not fire.
-        NothingProduced: a contestant wrote nothing before any fault.
-    """
-    played: list[Played] = []
-    waiting = [
-        (number, kind, peer)
-        for number in range(1, plan.rounds + 1)
-        for kind in plan.kinds
-        for peer in plan.peers
-        if kind not in peer.not_struck
-    ]
-    lock = threading.Lock()
+def play(plan: Plan, directory: Path, progress: Callable[[str], None]) -> Results:
+    """Play all trials; one that fails ends no other."""
+    results = Results()
+    waiting = Queue[tuple[int, Kind, Peer]]()
+    for number in range(1, plan.rounds + 1):
+        for kind in plan.kinds:
+            for peer in plan.peers:
+                if kind not in peer.not_struck:
+                    waiting.put((number, kind, peer))
 
     def run(lane: Lane) -> None:
-        while True:
-            with lock:
-                if not waiting:
-                    return
-                number, kind, peer = waiting.pop(0)
-            # The same moments for every contestant, as far as its own pace allows.
-            chance = random.Random(f"{plan.seed} {kind} {number}")
-            try:
-                outcome = lane.play(FAULTS[kind], peer, chance)
-            except BaseException:
-                waiting.clear()
-                raise
-            with lock:
-                played.append(Played(kind, peer.name, number, outcome))
-            progress(
-                f"round {number}, {kind}, {peer.name}: {outcome.verdict} "
-                f"({outcome.records} records, {outcome.restarts} restarts, "
-                f"{outcome.seconds:.0f} s)"
-            )
+        with suppress(Empty):
+            while True:
+                number, kind, peer = waiting.get_nowait()
+                # The same moments for every contestant, as far as its own pace allows.
+                chance = random.Random(f"{plan.seed} {kind} {number}")
+                title = f"round {number}, {kind}, {peer.name}"
+                try:
+                    outcome = lane.play(FAULTS[kind], peer, chance)
+                except (FaultFailed, NothingProduced) as error:
+                    results.failures.append(str(error))
+                    progress(f"{title}: {error}")
+                    continue
+                results.played.append(Played(kind, peer.name, number, outcome))
+                progress(
+                    f"{title}: {outcome.verdict} ({outcome.records} records, "
+                    f"{outcome.restarts} restarts, {outcome.seconds:.0f} s)"
+                )
 
     with ExitStack() as stack, ThreadPoolExecutor(plan.lanes) as pool:
         lanes = [Lane(directory / f"lane{n}", stack) for n in range(1, plan.lanes + 1)]
         for done in [pool.submit(run, lane) for lane in lanes]:
             done.result()
-    return played
+    return results

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import orjson
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from benchmarks.faults.failures import FaultFailed, NothingProduced
 from benchmarks.faults.instances import Instance, run_once
 from benchmarks.faults.judge import Outputs, Verdict, is_complete, judge, read
 from benchmarks.faults.peers import Peer, Task
-from benchmarks.faults.spy import Sent, Spy
+from benchmarks.faults.spy import Expected, Sent, Spy, aborts
 from benchmarks.inputs import PARTITIONS, create_topics
 from benchmarks.measure import CommittedOffsets
 from eosframework.config import KafkaSettings
@@ -25,7 +26,13 @@ from eosframework.errors import EosError
 from eosframework.kafka.inspect.coordinators import TransactionDescription, find_transaction
 from eosframework.kafka.inspect.wire import Wire
 from tests.support.faults.proxied import ProxiedCluster
-from tests.support.faults.proxy import HeldRequest
+from tests.support.faults.proxy import END_TXN, HeldRequest
+from tests.support.servers.kafka_admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 KEYS = 8
 FED_AT_ONCE = 20
@@ -240,9 +247,20 @@ class Trial:
         Raises:
             FaultFailed: none did.
         """
-        sent = self.spy.wait(lambda s: s.api_key == api_key and where(s.frame), seconds)
-        if sent is None:
-            raise FaultFailed(f"no request {api_key} was sent within {seconds:g} s")
+        return self.sent(self.expect(api_key, where), seconds)
+
+    def expect(self, api_key: int, where: Callable[[bytes], bool] = lambda _: True) -> Expected:
+        """Wait, from now on, for such a request that passes."""
+        return self.spy.expect(lambda sent: sent.api_key == api_key and where(sent.frame))
+
+    def sent(self, expected: Expected, seconds: float = FIRED_SECONDS) -> Sent:
+        """Return a request that is waited for.
+
+        Raises:
+            FaultFailed: it did not pass.
+        """
+        if (sent := expected.wait(seconds)) is None:
+            raise FaultFailed(f"a request that the fault needs was not sent within {seconds:g} s")
         return sent
 
     def transaction(self, transactional_id: str) -> TransactionDescription | None:
@@ -254,15 +272,39 @@ class Trial:
         except EosError:
             return None
 
-    def fail_once(self) -> None:
-        """Let the transform fail once, and wait until it has.
+    def provoke_abort(self, seconds: float) -> bool:
+        """Let a transaction fail; tell whether its abort was sent within `seconds`.
 
-        Raises:
-            FaultFailed: it has not.
+        The transform fails once, or, for a contestant that then commits what came before, brokers
+        refuse an output until then.
         """
+        aborted = self.expect(END_TXN, aborts)
+        if self.peer.aborts_refused_outputs:
+            self._limit_output("1")
+            # After a refusal it looks for the record that was refused.
+            came = aborted.wait(3 * seconds) is not None
+            self._limit_output("1048588")
+            return came
         self.raise_file.touch()
-        what = f"the transform's failure that {self.raise_file} asks for"
-        self.wait(lambda: not self.raise_file.exists(), what, FIRED_SECONDS)
+        came = aborted.wait(seconds) is not None
+        self.raise_file.unlink(missing_ok=True)
+        return came
+
+    def _limit_output(self, longest_bytes: str) -> None:
+        """Set how long the batches of the second output may be."""
+        resource = ConfigResource(
+            ResourceType.TOPIC,
+            self.outputs[1],
+            incremental_configs=[
+                ConfigEntry(
+                    "max.message.bytes",
+                    longest_bytes,
+                    incremental_operation=AlterConfigOpType.SET,
+                )
+            ],
+        )
+        admin = AdminClient({"bootstrap.servers": self.cluster.direct})
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
     def _wait_until_it_writes(self) -> None:
         deadline = time.monotonic() + STARTED_SECONDS

@@ -1,4 +1,4 @@
-"""A consume-transform-produce loop over confluent-kafka, as its example and librdkafka's manual say.
+"""A loop over confluent-kafka, as its example and librdkafka's manual recommend.
 
 An error that can be retried is retried; one that requires an abort aborts, and the loop rewinds to
 the committed offsets; any other ends the process.
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from benchmarks.faults.programs import stamp
 from benchmarks.faults.programs.stamp import COMMIT_SECONDS, INPUT, OUTPUTS, TransientError
@@ -47,7 +47,9 @@ def main() -> None:
             print(f"abort: {error}", flush=True)
             _abort(consumer, producer)
         except KafkaException as error:
-            if not error.args[0].txn_requires_abort():
+            # A transaction that must be aborted refuses records with _STATE.
+            refused = error.args[0].code() == KafkaError._STATE  # noqa: SLF001
+            if not (refused or error.args[0].txn_requires_abort()):
                 raise
             print(f"abort: {error}", flush=True)
             _abort(consumer, producer)
