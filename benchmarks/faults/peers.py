@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
 from benchmarks.contestants import quix, streams_jars
@@ -110,7 +109,6 @@ class Peer(Protocol):
 
 
 EXACTLY_ONCE = "exactly once"
-NO_REASONS: Mapping[Kind, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ class Framework:
     name: str = "eosframework"
     promise: str = EXACTLY_ONCE
     settings: str = "defaults; `process` with a store"
-    not_struck: Mapping[Kind, str] = NO_REASONS
+    not_struck: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
     # A record that fails ends a transaction before it, which commits.
     aborts_refused_outputs: bool = True
 
@@ -168,7 +166,7 @@ class PythonProgram:
     arguments: tuple[str, ...] = ()
     package: str = ""
     promise: str = EXACTLY_ONCE
-    not_struck: Mapping[Kind, str] = NO_REASONS
+    not_struck: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
     aborts_refused_outputs: bool = False
 
     def prepare(self) -> str:
@@ -195,7 +193,8 @@ class KafkaStreams:
     settings: str = "`exactly_once_v2`, a RocksDB store, threads are replaced after an exception"
     not_struck: Mapping[Kind, str] = field(
         default_factory=lambda: {
-            Kind.LATE_PARTITIONS: "sends none: transaction protocol V2 adds partitions as it writes"
+            Kind.LATE_PARTITIONS: "its producer adds partitions as it writes (protocol V2)",
+            Kind.LATE_RECORD: "its producer waits for its records before it aborts",
         }
     )
     aborts_refused_outputs: bool = False
@@ -229,7 +228,7 @@ class Absent:
     reason: str
     promise: str = EXACTLY_ONCE
     settings: str = ""
-    not_struck: Mapping[Kind, str] = NO_REASONS
+    not_struck: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
     aborts_refused_outputs: bool = False
 
     def prepare(self) -> str:
@@ -268,6 +267,9 @@ PEERS: tuple[Peer, ...] = (
         "its transactional consume-process-produce example; an id for each instance; no state",
         "aiokafka_program",
         LockedEnvironment("aiokafka", "aiokafka", "aiokafka.lock"),
+        # An exception in a batch comes before its records are sent, so there is nothing to abort.
+        aborts_refused_outputs=True,
+        not_struck={Kind.LATE_RECORD: "it waits for its records before a transaction ends"},
     ),
     PythonProgram(
         "faust-streaming",
@@ -275,6 +277,10 @@ PEERS: tuple[Peer, ...] = (
         "faust_program",
         LockedEnvironment("faust-streaming", "faust-streaming", "faust.lock"),
         ("worker", "--loglevel", "info", "--without-web"),
+        not_struck=dict.fromkeys(
+            (Kind.LATE_ABORT, Kind.LATE_RECORD),
+            "an exception in an agent aborts nothing: the record is left out",
+        ),
     ),
     KafkaStreams(),
     PythonProgram(

@@ -59,6 +59,7 @@ class Plan:
 
     Args:
         lanes: trials at a time, each on brokers of its own.
+        start_seconds: within which a contestant must write a first record.
     """
 
     peers: Sequence[Peer]
@@ -66,6 +67,7 @@ class Plan:
     rounds: int
     seed: int
     lanes: int
+    start_seconds: float
 
 
 class Lane:
@@ -77,7 +79,9 @@ class Lane:
         self._clusters: dict[int, ProxiedCluster] = {}
         self._numbers = itertools.count(1)
 
-    def play(self, fault: Fault, peer: Peer, chance: random.Random) -> Outcome:
+    def play(
+        self, fault: Fault, peer: Peer, chance: random.Random, start_seconds: float
+    ) -> Outcome:
         """Play one trial."""
         if fault.nodes not in self._clusters:
             self._clusters[fault.nodes] = self._stack.enter_context(
@@ -96,6 +100,7 @@ class Lane:
             chance=chance,
             session_seconds=fault.session_seconds,
             transaction_seconds=fault.transaction_seconds,
+            start_seconds=start_seconds,
         )
         try:
             return trial.run(fault.act)
@@ -139,7 +144,7 @@ def play(plan: Plan, directory: Path, progress: Callable[[str], None]) -> Result
                 chance = random.Random(f"{plan.seed} {kind} {number}")
                 title = f"round {number}, {kind}, {peer.name}"
                 try:
-                    outcome = lane.play(FAULTS[kind], peer, chance)
+                    outcome = lane.play(FAULTS[kind], peer, chance, plan.start_seconds)
                 except (FaultFailed, NothingProduced) as error:
                     results.failures.append(str(error))
                     progress(f"{title}: {error}")

@@ -35,12 +35,15 @@ from tests.support.servers.kafka_admin import (
 )
 
 KEYS = 8
-FED_AT_ONCE = 20
+FED_AT_ONCE = 10
 FEED_SECONDS = 0.1
-STARTED_SECONDS = 120.0
 FIRED_SECONDS = 60.0
 AFTER_SECONDS = 1.0
-DONE_SECONDS = 90.0
+STILL_SECONDS = 60.0
+"""Without any progress, after which what is missing is stuck."""
+LONGEST_BYTES = 1_048_588
+LONGEST_REFUSING_BYTES = 100
+"""Less than a batch with an output has, more than one with the marker of an abort."""
 QUIET_SECONDS = 6.0
 """How long all must be committed before what is missing counts as lost."""
 
@@ -113,6 +116,7 @@ class Trial:
     Args:
         cluster: its requests pass the proxies of it.
         transaction_seconds: after which brokers abort a transaction.
+        start_seconds: within which the contestant must write a first record.
     """
 
     cluster: ProxiedCluster
@@ -122,6 +126,7 @@ class Trial:
     chance: random.Random
     session_seconds: float
     transaction_seconds: float
+    start_seconds: float
     spy: Spy = field(default_factory=Spy)
     instances: list[Instance] = field(default_factory=list[Instance])
 
@@ -280,17 +285,17 @@ class Trial:
         """
         aborted = self.expect(END_TXN, aborts)
         if self.peer.aborts_refused_outputs:
-            self._limit_output("1")
+            self._limit_output(LONGEST_REFUSING_BYTES)
             # After a refusal it looks for the record that was refused.
             came = aborted.wait(3 * seconds) is not None
-            self._limit_output("1048588")
+            self._limit_output(LONGEST_BYTES)
             return came
         self.raise_file.touch()
         came = aborted.wait(seconds) is not None
         self.raise_file.unlink(missing_ok=True)
         return came
 
-    def _limit_output(self, longest_bytes: str) -> None:
+    def _limit_output(self, longest_bytes: int) -> None:
         """Set how long the batches of the second output may be."""
         resource = ConfigResource(
             ResourceType.TOPIC,
@@ -298,7 +303,7 @@ class Trial:
             incremental_configs=[
                 ConfigEntry(
                     "max.message.bytes",
-                    longest_bytes,
+                    str(longest_bytes),
                     incremental_operation=AlterConfigOpType.SET,
                 )
             ],
@@ -307,35 +312,42 @@ class Trial:
         admin.incremental_alter_configs([resource])[resource].result(60)
 
     def _wait_until_it_writes(self) -> None:
-        deadline = time.monotonic() + STARTED_SECONDS
+        deadline = time.monotonic() + self.start_seconds
         while not all(self._read().values()):
             instance = self.instances[0]
             if instance.starts > 3 or time.monotonic() > deadline:
                 code = instance.ended_with
                 raise NothingProduced(
                     f"{self.peer.name} "
-                    + ("wrote nothing" if code is None else f"ended with {code}")
-                    + f" before any fault, after {instance.starts} starts; its last lines:\n"
-                    + instance.log_tail()
+                    + (
+                        f"wrote nothing to {' and '.join(self.outputs)} within "
+                        f"{self.start_seconds:g} s"
+                        if code is None
+                        else f"ended with {code} at each of {instance.starts} starts, before any "
+                        "fault; a contestant runs until it gets SIGTERM"
+                    )
+                    + f"; its last lines:\n{instance.log_tail()}"
                 )
             time.sleep(0.5)
 
     def _is_done(self) -> bool:
         """Wait for the end of the input; tell whether it was reached."""
-        deadline = time.monotonic() + DONE_SECONDS
-        quiet_since: float | None = None
         fed = len(self.feeder.keys)
-        while time.monotonic() < deadline:
-            if is_complete(self._read(), fed):
+        before = (-1, -1)
+        since = time.monotonic()
+        while True:
+            outputs = self._read()
+            if is_complete(outputs, fed):
                 return True
-            if self.committed() < fed:
-                quiet_since = None
-            else:
-                quiet_since = quiet_since or time.monotonic()
-                if time.monotonic() - quiet_since > QUIET_SECONDS + self.transaction_seconds:
-                    return True
+            now = (self.committed(), sum(map(len, outputs.values())))
+            if now != before:
+                before, since = now, time.monotonic()
+            still = time.monotonic() - since
+            if now[0] == fed and still > QUIET_SECONDS + self.transaction_seconds:
+                return True
+            if still > STILL_SECONDS:
+                return False
             time.sleep(0.5)
-        return False
 
     def _read(self) -> Outputs:
         return read(self.cluster.direct, self.outputs)

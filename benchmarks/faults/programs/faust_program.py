@@ -21,11 +21,8 @@ app = faust.App(
     topic_partitions=4,
     web_enabled=False,
 )
-numbers = app.topic(stamp.INPUT, key_type=bytes, value_type=Any, value_serializer="json")
-outputs = [
-    app.topic(name, key_type=bytes, value_type=Any, value_serializer="json")
-    for name in stamp.OUTPUTS
-]
+numbers = app.topic(stamp.INPUT, key_type=bytes, value_serializer="json")
+outputs = [app.topic(name, key_type=bytes, value_serializer="json") for name in stamp.OUTPUTS]
 counts = app.Table("counts", key_type=bytes, value_type=int, default=int)
 
 
