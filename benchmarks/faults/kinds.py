@@ -26,7 +26,7 @@ TITLES = {
     Kind.SESSION: "SIGSTOP past the session timeout, with a successor",
     Kind.TRANSACTION: "SIGSTOP past the transaction timeout",
     Kind.REBALANCE: "a rebalance in the middle of a commit",
-    Kind.BOUNCE: "the broker is killed and started again",
+    Kind.BOUNCE: "an output's leader is killed and started again, of three",
     Kind.COORDINATOR: "the coordinator's broker is killed, of three",
     Kind.LATE_COMMIT: "a late EndTxn that commits",
     Kind.LATE_ABORT: "a late EndTxn that aborts",

@@ -45,7 +45,6 @@ def data_of(
             played.kind.value,
             {
                 "measured": datetime.now(UTC).date().isoformat(),
-                "seed": plan.seed,
                 "version": versions[played.peer],
                 "rounds": [],
             },
@@ -53,6 +52,7 @@ def data_of(
         outcome = played.outcome
         cell["rounds"].append(
             {
+                "seed": plan.seed,
                 "round": played.number,
                 "records": outcome.records,
                 "restarts": outcome.restarts,
@@ -79,10 +79,22 @@ def data_of(
 
 
 def merged(kept: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the kept data with the cells that a new run has."""
+    """Return the kept data with the rounds of a new run.
+
+    A round takes the place of an earlier one of its seed and number; those of another version of
+    the contestant are dropped.
+    """
     trials = {name: dict(cells) for name, cells in kept.get("trials", {}).items()}
     for name, cells in new["trials"].items():
-        trials.setdefault(name, {}).update(cells)
+        for kind, cell in cells.items():
+            earlier = trials.setdefault(name, {}).get(kind)
+            rounds = {
+                (trial["seed"], trial["round"]): trial
+                for found in (earlier, cell)
+                if found and found["version"] == cell["version"]
+                for trial in found["rounds"]
+            }
+            trials[name][kind] = {**cell, "rounds": [rounds[place] for place in sorted(rounds)]}
     contestants = {**kept.get("contestants", {}), **new["contestants"]}
     return {**new, "contestants": contestants, "trials": trials}
 
@@ -110,8 +122,9 @@ def tables(data: Mapping[str, Any]) -> str:
     cells = [cell for found in data["trials"].values() for cell in found.values()]
     dates = sorted({cell["measured"] for cell in cells})
     rounds = sorted({len(cell["rounds"]) for cell in cells})
-    seeds = sorted({cell["seed"] for cell in cells})
-    records = [trial["records"] for cell in cells for trial in cell["rounds"]]
+    played = [trial for cell in cells for trial in cell["rounds"]]
+    seeds = sorted({trial["seed"] for trial in played})
+    records = [trial["records"] for trial in played]
     told = (
         f"{' and '.join(dates)}; rounds: {' or '.join(map(str, rounds))}; "
         f"seed: {', '.join(map(str, seeds))}; {min(records):,} to {max(records):,} input records "
@@ -126,6 +139,7 @@ def tables(data: Mapping[str, Any]) -> str:
             _markdown(found.columns, found.rows),
             told,
             _markdown(("contestant", "version", "promises", "set up"), about),
+            _markdown(("not sent by", "faults", "because"), _reasons(data)),
         )
     )
 
@@ -168,6 +182,17 @@ def _cell(data: Mapping[str, Any], name: str, kind: Kind) -> str:
     rounds = f" ({bad} of {len(verdicts)})" if len(verdicts) > 1 else ""
     allowed = "" if about["promise"] == EXACTLY_ONCE else ", not promised"
     return f"{total}{rounds}{allowed}"
+
+
+def _reasons(data: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return a row for each contestant and reason."""
+    rows: list[tuple[str, str, str]] = []
+    for name, about in data["contestants"].items():
+        reasons = about["not_struck"]
+        for why in dict.fromkeys(reasons.values()):
+            kinds = ", ".join(kind for kind, found in reasons.items() if found == why)
+            rows.append((name, kinds, why))
+    return rows
 
 
 def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

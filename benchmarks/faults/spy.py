@@ -137,8 +137,10 @@ class Spy:
 
     Args:
         aborted: stamps of records whose producer then ended their transaction by an abort.
+        kinds: api keys of the requests so far.
     """
 
+    kinds: set[int] = field(default_factory=set[int])
     aborted: set[bytes] = field(default_factory=set[bytes])
     _open: dict[str, set[bytes]] = field(default_factory=dict[str, set[bytes]])
     _expected: list[Expected] = field(default_factory=list[Expected])
@@ -147,6 +149,7 @@ class Spy:
     def see(self, api_key: int, frame: bytes, taken: bool) -> None:
         """Take note of a request; `taken`: it does not reach the broker now."""
         with self._lock:
+            self.kinds.add(api_key)
             self._note(api_key, frame, taken)
             if not taken:
                 sent = Sent(api_key, frame)

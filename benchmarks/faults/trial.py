@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import threading
 import time
@@ -16,7 +17,15 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.faults.failures import FaultFailed, NothingProduced
 from benchmarks.faults.instances import Instance, run_once
-from benchmarks.faults.judge import Outputs, Verdict, is_complete, judge, read
+from benchmarks.faults.judge import (
+    Outputs,
+    Verdict,
+    inputs_of,
+    is_blocked,
+    is_complete,
+    judge,
+    read,
+)
 from benchmarks.faults.peers import Peer, Task
 from benchmarks.faults.spy import Expected, Sent, Spy, aborts
 from benchmarks.inputs import PARTITIONS, create_topics
@@ -49,7 +58,10 @@ QUIET_SECONDS = 6.0
 
 
 class Feeder:
-    """Appends numbers to the input, in a thread; its records go past the proxies."""
+    """Appends numbers to the input, in a thread; its records go past the proxies.
+
+    A number that could not be appended is in no input, so that nothing waits for it.
+    """
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         # As the clients of Java do, so that a key is where every contestant looks for it.
@@ -63,7 +75,8 @@ class Feeder:
             }
         )
         self._topic = topic
-        self.keys: list[bytes] = []
+        self.appended = 0
+        self._numbers = itertools.count()
         self._ended = threading.Event()
         self._flowing = threading.Event()
         self._flowing.set()
@@ -91,11 +104,14 @@ class Feeder:
             if not self._flowing.is_set():
                 continue
             for _ in range(FED_AT_ONCE):
-                n = len(self.keys)
+                n = next(self._numbers)
                 key = b"key-%d" % (n % KEYS)
-                self.keys.append(key)
-                self._producer.produce(self._topic, orjson.dumps({"n": n}), key)
+                value = orjson.dumps({"n": n})
+                self._producer.produce(self._topic, value, key, on_delivery=self._count)
             self._producer.poll(0)
+
+    def _count(self, error: object, _: object) -> None:
+        self.appended += error is None
 
 
 @dataclass(frozen=True)
@@ -162,10 +178,11 @@ class Trial:
             self._offsets.close()
             with contextlib.suppress(FaultFailed):
                 self.feeder.end()
-        verdict = judge(self._read(), self.feeder.keys, self.spy.aborted, is_stuck=is_stuck)
+        inputs = inputs_of(read(self.cluster.direct, [self.input_topic])[self.input_topic])
+        verdict = judge(self._read(), inputs, self.spy.aborted, is_stuck=is_stuck)
         return Outcome(
             verdict,
-            records=len(self.feeder.keys),
+            records=len(inputs),
             restarts=sum(instance.starts - 1 for instance in self.instances),
             seconds=time.monotonic() - began,
             log_tail="" if verdict == Verdict() else self.instances[-1].log_tail(),
@@ -331,8 +348,8 @@ class Trial:
             time.sleep(0.5)
 
     def _is_done(self) -> bool:
-        """Wait for the end of the input; tell whether it was reached."""
-        fed = len(self.feeder.keys)
+        """Wait for the end of the input; tell whether it was reached, and readers reach theirs."""
+        fed = self.feeder.appended
         before = (-1, -1)
         since = time.monotonic()
         while True:
@@ -344,7 +361,7 @@ class Trial:
                 before, since = now, time.monotonic()
             still = time.monotonic() - since
             if now[0] == fed and still > QUIET_SECONDS + self.transaction_seconds:
-                return True
+                return not is_blocked(self.cluster.direct, self.outputs)
             if still > STILL_SECONDS:
                 return False
             time.sleep(0.5)
