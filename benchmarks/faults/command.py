@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,7 +18,7 @@ from benchmarks.faults.judge import Verdict
 from benchmarks.faults.kinds import Kind
 from benchmarks.faults.own_loop import OwnLoop, UnknownContestant, chosen
 from benchmarks.faults.peers import PEERS, Framework, Peer
-from benchmarks.faults.suite import Plan, play, prepared
+from benchmarks.faults.suite import Plan, Results, play, prepared
 from benchmarks.report import Report
 from eosframework.errors import EosError
 
@@ -67,22 +67,34 @@ def main(
     for name, reason in absent.items():
         report.progress(f"{name} is left out: {reason}")
     plan = Plan(present, kinds, rounds, seed, lanes, start_seconds)
+    earlier = results_page.load(data) if data is not None else {}
+    results = Results()
+
+    def found() -> dict[str, Any]:
+        return results_page.data_of(plan, results, versions, peers, absent)
+
+    def keep() -> None:
+        """Write what there is, so that a run that is interrupted has not been for nothing."""
+        if data is not None:
+            results_page.save(data, results_page.merged(earlier, found()))
+
     try:
         with _directory(logs) as directory:
-            results = play(plan, directory, report.progress)
+            play(plan, results, directory, report.progress, keep)
     except EosError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
-    found = results_page.data_of(plan, results, versions, peers, absent)
-    report.add("faults", results_page.table(found), found)
-    if data is not None:
-        kept = results_page.merged(results_page.load(data), found)
-        results_page.save(data, kept)
-        if page is not None:
-            results_page.write(page, kept)
+    report.add("faults", results_page.table(found()), found())
+    if page is not None:
+        results_page.write(page, results_page.merged(earlier, found()))
+    _exit(results, present)
+
+
+def _exit(results: Results, peers: Collection[Peer]) -> None:
+    """End with 1 if a fault did not fire, or if what must be clean was not."""
     for failure in results.failures:
         print(f"error: {failure}", file=sys.stderr)
-    ours = {peer.name for peer in present if isinstance(peer, Framework | OwnLoop)}
+    ours = {peer.name for peer in peers if isinstance(peer, Framework | OwnLoop)}
     broken = [p for p in results.played if p.peer in ours and p.outcome.verdict != Verdict()]
     if results.failures or broken:
         raise typer.Exit(1)

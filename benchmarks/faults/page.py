@@ -129,7 +129,7 @@ def tables(data: Mapping[str, Any]) -> str:
         f"{' and '.join(dates)}; rounds: {' or '.join(map(str, rounds))}; "
         f"seed: {', '.join(map(str, seeds))}; {min(records):,} to {max(records):,} input records "
         f"in each trial; {data['lanes']} trials at a time; {machine['cores']} cores, shared with "
-        f"other work (load {data['load'][0]:g}); Kafka {machine['kafka']}, "
+        f"other work (load {data['load'][-1]:g}); Kafka {machine['kafka']}, "
         f"librdkafka {machine['librdkafka']} of ours, Java {machine['java']}, "
         f"Python {machine['python']}."
     )

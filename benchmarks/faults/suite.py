@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -126,9 +127,22 @@ def prepared(peers: Sequence[Peer]) -> tuple[list[Peer], dict[str, str], dict[st
     return present, versions, absent
 
 
-def play(plan: Plan, directory: Path, progress: Callable[[str], None]) -> Results:
-    """Play all trials; one that fails ends no other."""
-    results = Results()
+def play(
+    plan: Plan,
+    results: Results,
+    directory: Path,
+    progress: Callable[[str], None],
+    keep: Callable[[], None],
+) -> None:
+    """Play all trials; one that fails ends no other.
+
+    Args:
+        results: are added to.
+        directory: for brokers and contestants.
+        progress: is told each trial in a line.
+        keep: called after each trial that took place, by one thread at a time.
+    """
+    keeping = threading.Lock()
     waiting = Queue[tuple[int, Kind, Peer]]()
     for number in range(1, plan.rounds + 1):
         for kind in plan.kinds:
@@ -149,7 +163,9 @@ def play(plan: Plan, directory: Path, progress: Callable[[str], None]) -> Result
                     results.failures.append(str(error))
                     progress(f"{title}: {error}")
                     continue
-                results.played.append(Played(kind, peer.name, number, outcome))
+                with keeping:
+                    results.played.append(Played(kind, peer.name, number, outcome))
+                    keep()
                 progress(
                     f"{title}: {outcome.verdict} ({outcome.records} records, "
                     f"{outcome.restarts} restarts, {outcome.seconds:.0f} s)"
@@ -157,6 +173,11 @@ def play(plan: Plan, directory: Path, progress: Callable[[str], None]) -> Result
 
     with ExitStack() as stack, ThreadPoolExecutor(plan.lanes) as pool:
         lanes = [Lane(directory / f"lane{n}", stack) for n in range(1, plan.lanes + 1)]
-        for done in [pool.submit(run, lane) for lane in lanes]:
-            done.result()
-    return results
+        try:
+            for done in [pool.submit(run, lane) for lane in lanes]:
+                done.result()
+        finally:
+            # Whatever ended this, Ctrl-C too: the trials that run come to their end, and no other.
+            with suppress(Empty):
+                while True:
+                    waiting.get_nowait()
