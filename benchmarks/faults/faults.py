@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.faults.failures import FaultFailed
 from benchmarks.faults.kinds import Kind
 from benchmarks.faults.spy import aborts, begins_to_join, commits
-from benchmarks.faults.trial import FIRED_SECONDS, Trial
+from benchmarks.faults.trial import FIRED_SECONDS, RESUMED_SECONDS, Trial
 from tests.support.faults.proxy import (
     ADD_PARTITIONS,
     END_TXN,
@@ -48,7 +48,7 @@ def kill(trial: Trial) -> None:
         trial.next_request(api_key)
         trial.pause(0, 0.02)
         trial.instances[0].kill()
-        trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+        trial.next_request(PRODUCE, seconds=RESUMED_SECONDS)
         trial.pause(0.5, 1)
 
 
@@ -78,7 +78,7 @@ def rebalance_in_commit(trial: Trial) -> None:
     trial.came(held)
     joined = trial.spy.expect(lambda sent: begins_to_join(sent.api_key, sent.frame))
     trial.start()
-    trial.sent(joined, 2 * FIRED_SECONDS)
+    trial.sent(joined, RESUMED_SECONDS)
     trial.pause(0.5, 2)
     held.let_repetitions_pass()
     trial.pause(3, 4)
@@ -95,7 +95,7 @@ def bounce(trial: Trial) -> None:
     leader = brokers.leader(trial.outputs[0], 0)
     brokers.fail(leader, Failure.KILLED)
     trial.wait(lambda: brokers.leader(trial.outputs[0], 0) not in (leader, -1), "a new leader", 60)
-    trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+    trial.next_request(PRODUCE, seconds=RESUMED_SECONDS)
     trial.pause(1, 3)
     brokers.bring_back(leader)
 
@@ -111,7 +111,7 @@ def move_coordinator(trial: Trial) -> None:
         return brokers.transaction_coordinator(name) not in (before, -1)
 
     trial.wait(moved, f"another coordinator of {name}", FIRED_SECONDS)
-    trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+    trial.next_request(PRODUCE, seconds=RESUMED_SECONDS)
     trial.pause(1, 3)
     brokers.bring_back(before)
 
@@ -144,7 +144,7 @@ def late_partitions(trial: Trial) -> None:
     held.deliver()
     trial.pause(trial.transaction_seconds + 1, trial.transaction_seconds + 2)
     trial.feeder.resume()
-    trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+    trial.next_request(PRODUCE, seconds=RESUMED_SECONDS)
 
 
 def late_offsets(trial: Trial) -> None:
@@ -164,7 +164,7 @@ def late_offsets(trial: Trial) -> None:
         trial.sent(ended)
         trial.pause(0.02, 0.1)
         trial.instances[0].kill()
-        trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+        trial.next_request(PRODUCE, seconds=RESUMED_SECONDS)
 
 
 def late_record(trial: Trial) -> None:
@@ -174,7 +174,7 @@ def late_record(trial: Trial) -> None:
         trial.pause(0.05, 0.3)
         held.deliver()
         held.let_repetitions_pass()
-        trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+        trial.next_request(PRODUCE, seconds=RESUMED_SECONDS)
         trial.pause(0.5, 1)
 
 
@@ -192,7 +192,7 @@ def _aborted_records(trial: Trial) -> HeldRequest:
             return held
         # The failure would come after the commit, which waits for the records.
         held.let_repetitions_pass()
-        trial.next_request(END_TXN, seconds=2 * FIRED_SECONDS)
+        trial.next_request(END_TXN, seconds=RESUMED_SECONDS)
     raise FaultFailed(f"in {ABORTS} attempts no transaction whose records are held was aborted")
 
 
@@ -201,15 +201,15 @@ def _provoke_until(trial: Trial, held: HeldRequest) -> None:
     for _ in range(ABORTS):
         if trial.provoke_abort(AT_ONCE_SECONDS) and held.came:
             return
-        trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+        trial.next_request(PRODUCE, seconds=RESUMED_SECONDS)
     raise FaultFailed(f"of {ABORTS} aborts that were provoked none was sent as an EndTxn")
 
 
 def _deliver_into_the_next(trial: Trial, deliver: Callable[[], object]) -> None:
-    trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+    trial.next_request(PRODUCE, seconds=RESUMED_SECONDS)
     trial.pause(0, 0.2)
     deliver()
-    trial.next_request(PRODUCE, seconds=2 * FIRED_SECONDS)
+    trial.next_request(PRODUCE, seconds=RESUMED_SECONDS)
     trial.pause(0.5, 1)
 
 

@@ -47,6 +47,8 @@ KEYS = 8
 FED_AT_ONCE = 10
 FEED_SECONDS = 0.1
 FIRED_SECONDS = 60.0
+RESUMED_SECONDS = 300.0
+"""For a process that starts again: on a busy machine Spark alone takes minutes."""
 AFTER_SECONDS = 1.0
 STILL_SECONDS = 60.0
 """Without any progress, after which what is missing is stuck."""
