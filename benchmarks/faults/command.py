@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,24 +70,35 @@ def main(
     earlier = results_page.load(data) if data is not None else {}
     results = Results()
 
-    def found() -> dict[str, Any]:
-        return results_page.data_of(plan, results, versions, peers, absent)
-
-    def keep() -> None:
+    def keep() -> dict[str, Any]:
         """Write what there is, so that a run that is interrupted has not been for nothing."""
+        found = results_page.data_of(plan, results, versions, peers, absent)
+        kept = results_page.merged(earlier, found)
         if data is not None:
-            results_page.save(data, results_page.merged(earlier, found()))
+            results_page.save(data, kept)
+        if page is not None:
+            results_page.write(page, kept)
+        return found
 
+    _strike(plan, results, logs, report, keep)
+    found = keep()
+    report.add("faults", results_page.table(found), found)
+    _exit(results, present)
+
+
+def _strike(
+    plan: Plan,
+    results: Results,
+    logs: Path | None,
+    report: Report,
+    keep: Callable[[], object],
+) -> None:
     try:
         with _directory(logs) as directory:
             play(plan, results, directory, report.progress, keep)
     except EosError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
-    report.add("faults", results_page.table(found()), found())
-    if page is not None:
-        results_page.write(page, results_page.merged(earlier, found()))
-    _exit(results, present)
 
 
 def _exit(results: Results, peers: Collection[Peer]) -> None:

@@ -132,7 +132,7 @@ def play(
     results: Results,
     directory: Path,
     progress: Callable[[str], None],
-    keep: Callable[[], None],
+    keep: Callable[[], object],
 ) -> None:
     """Play all trials; one that fails ends no other.
 
