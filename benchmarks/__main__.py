@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME …]`."""
+"""`python -m benchmarks [NAME …]`, and `python -m benchmarks faults`, with options of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.disciplines import DISCIPLINES
+from benchmarks.faults.command import main as faults
 from benchmarks.floors import FloorMissed
 from benchmarks.options import Options
 from benchmarks.processes import ProcessFailed
@@ -111,4 +112,8 @@ def _require_known(names: Iterable[str], there_are: Collection[str]) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    if sys.argv[1:2] == ["faults"]:
+        del sys.argv[1]
+        typer.run(faults)
+    else:
+        typer.run(main)

@@ -46,13 +46,17 @@ def create_topics(
     bootstrap_servers: str,
     *topics: str,
     partitions: int = PARTITIONS,
+    replicas: int = 1,
     settings: Mapping[str, str] | None = None,
 ) -> None:
     """Create topics and wait until they are there."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     new = [
         NewTopic(
-            topic, num_partitions=partitions, replication_factor=1, config=dict(settings or {})
+            topic,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            config=dict(settings or {}),
         )
         for topic in topics
     ]

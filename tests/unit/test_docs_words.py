@@ -15,6 +15,7 @@ APART = {
     "adr",
     "architecture.md",
     "benchmarks",
+    "compared.md",
     "guarantees.md",
     "invariants.md",
     "model",

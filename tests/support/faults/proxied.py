@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,7 @@ class ProxiedCluster:
         containing: bytes = b"",
         *,
         repeated: bool = False,
+        where: Callable[[bytes], bool] = lambda _: True,
         node_id: int | None = None,
     ) -> HeldRequest:
         """Hold the next such request, and break its connection.
@@ -54,11 +55,12 @@ class ProxiedCluster:
             api_key: the kind of request.
             containing: bytes of its frame, such as a transactional.id or a record's value.
             repeated: hold its repetitions off as well, until they are let pass.
+            where: what else its frame must be; of any node's only.
             node_id: only on its way to this node, such as a coordinator; None: to any.
         """
         if node_id is not None:
             return self.proxies[node_id].hold(api_key, containing, repeated=repeated)
-        return self.holds.add(HeldRequest(api_key, containing, repeated=repeated))
+        return self.holds.add(HeldRequest(api_key, containing, repeated=repeated, where=where))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -41,6 +41,10 @@ _RESPONSES: dict[int, Any] = {
 }
 
 
+Watcher = Callable[[int, bytes, bool], None]
+"""Takes a request's api key and frame, and whether it was held or its connection broken."""
+
+
 class HeldRequest:
     """A request that a proxy holds, or will hold as soon as it comes.
 
@@ -48,11 +52,20 @@ class HeldRequest:
         api_key: its kind.
         containing: bytes of its frame, such as a transactional.id or a record's value.
         repeated: break the connections of its repetitions as well, until `let_repetitions_pass`.
+        where: what else its frame must be, such as an EndTxn that commits.
     """
 
-    def __init__(self, api_key: int, containing: bytes = b"", *, repeated: bool = False) -> None:
+    def __init__(
+        self,
+        api_key: int,
+        containing: bytes = b"",
+        *,
+        repeated: bool = False,
+        where: Callable[[bytes], bool] = lambda _: True,
+    ) -> None:
         self.api_key = api_key
         self._containing = containing
+        self._where = where
         self._frame = b""
         self._broker = ("", 0)
         self._came = threading.Event()
@@ -84,7 +97,7 @@ class HeldRequest:
 
     def takes(self, api_key: int, frame: bytes, broker: tuple[str, int]) -> bool:
         """Keep the frame if it is the one to hold, and tell whether its connection must break."""
-        if api_key != self.api_key or self._containing not in frame:
+        if api_key != self.api_key or self._containing not in frame or not self._where(frame):
             return False
         if self._came.is_set():
             return not self._passes.is_set()
@@ -99,6 +112,12 @@ class Holds:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: list[HeldRequest] = []
+        self._watcher: Watcher | None = None
+
+    def watch(self, watcher: Watcher | None) -> None:
+        """Show `watcher` each request from now on; None: nothing watches."""
+        with self._lock:
+            self._watcher = watcher
 
     def add(self, held: HeldRequest) -> HeldRequest:
         """Hold that request when it comes."""
@@ -114,7 +133,10 @@ class Holds:
     def take(self, api_key: int, frame: bytes, broker: tuple[str, int]) -> bool:
         """Tell whether the connection that a frame came over must break."""
         with self._lock:
-            return any(held.takes(api_key, frame, broker) for held in self._held)
+            taken = any(held.takes(api_key, frame, broker) for held in self._held)
+            if self._watcher is not None:
+                self._watcher(api_key, frame, taken)
+            return taken
 
 
 class FrameProxy:

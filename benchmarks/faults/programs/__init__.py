@@ -1,0 +1,1 @@
+"""The programs of the contestants: each reads the input, stamps each record, writes it twice."""
