@@ -18,7 +18,7 @@ from eosframework.engine.operators.store_transaction import StoreTransaction, op
 from eosframework.serialization.serdes import BYTES, JSON, STRING
 from eosframework.topology.graph.graph import Function, OnError, Store, Subscribe
 
-Row = dict[str, Any]
+Row = Any
 LEFT_KEYS, FOREIGN_KEYS = "abc", "xyz"
 TASKS = 2
 
