@@ -194,7 +194,9 @@ def _partitions(graph: Graph, wanted: Repartition, counts: Mapping[str, int]) ->
     own = graph.repartition_topics
     topics = [[source.topic for source in part.sources] for part in graph.sub_topologies]
     joined = next((read for read in topics if wanted.topic in read), list[str]())
-    followed = {r.topic for r in graph.repartitions if not r.follows} if wanted.follows else set()
+    followed = (
+        {r.topic for r in graph.repartitions if not r.follows} if wanted.follows else set[str]()
+    )
     others = max(
         (counts.get(topic, 0) for topic in joined if topic not in own or topic in followed),
         default=0,

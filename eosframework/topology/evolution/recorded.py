@@ -37,6 +37,7 @@ from eosframework.topology.graph.graph import (
     Subscribe,
     SubTopology,
     Table,
+    TableJoin,
     TableOutput,
 )
 from eosframework.topology.graph.patterns import with_patterns_shown
@@ -122,7 +123,7 @@ def _along(
             todo += [(child, keys) for child in node.children]
             continue
         elif isinstance(node, JoinSide) and isinstance(node.join, Answers):
-            keys = frozenset()
+            keys = frozenset[str]()
         todo += [(child, keys) for _, child in followers_of(node)]
 
 
@@ -350,8 +351,8 @@ def _texts(node: AnyNode) -> Iterator[str]:
             yield f"{name}, emit {node.emit}{_ordered(node.order)}{_lasting(node.store)}{policy}"
         case JoinSide(join=Answers()):
             yield f"{name}{policy}"
-        case JoinSide():
-            yield f"{name}, {node.join.kind}, {node.join.function.name}{policy}"
+        case JoinSide(join=TableJoin() | StreamJoin() | ForeignJoin() as join):
+            yield f"{name}, {join.kind}, {join.function.name}{policy}"
         case Lookup() | Processor():
             yield f"{name}{_ordered(node.order)}{policy}"
         case _:

@@ -14,7 +14,7 @@ from eosframework.testing.topology_test_driver import graph_of
 Value = dict[str, Any]
 
 
-def tail(flight: Record[int, Value]) -> Any:
+def tail(flight: Record[Any, Value]) -> Any:
     return flight.value["tail"]
 
 

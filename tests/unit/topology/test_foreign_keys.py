@@ -19,7 +19,7 @@ from eosframework.topology.graph.walk import nodes_of
 Value = dict[str, Any]
 
 
-def tail(flight: Record[int, Value]) -> str | None:
+def tail(flight: Record[Any, Value]) -> str | None:
     return flight.value["tail"]
 
 
