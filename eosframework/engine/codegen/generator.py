@@ -43,6 +43,7 @@ from eosframework.engine.codegen.call_code import CallCode, leads_to_call
 from eosframework.engine.codegen.code_writer import GENERATED, CodeWriter, Variables
 from eosframework.engine.codegen.compile_context import YEAR_MS, Slots, UnitCheck
 from eosframework.engine.codegen.generated_run import Run
+from eosframework.engine.codegen.group_code import write_table_aggregate, write_table_group
 from eosframework.engine.codegen.join_code import (
     write_join_side,
     write_lookup,
@@ -79,6 +80,7 @@ from eosframework.topology.graph.graph import (
     Step,
     StreamJoin,
     Table,
+    TableGroup,
     TableOutput,
     WallClock,
 )
@@ -313,8 +315,12 @@ def _write_children(
                 write_sink(code, depth, child, current)
             case TableOutput():
                 write_table_output(code, depth, child, current)
+            case Aggregate(of_table=True):
+                write_table_aggregate(code, depth, child, current)
             case Aggregate():
                 write_aggregate(code, depth, child, replace(current, before=None))
+            case TableGroup():
+                write_table_group(code, depth, child, current)
             case Processor():
                 write_processor(code, depth, child, replace(current, before=None))
             case Table():

@@ -33,6 +33,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     SubTopology,
     Table,
+    TableGroup,
     TableOutput,
 )
 from eosframework.topology.graph.timed_topics import time_store_of
@@ -109,7 +110,7 @@ def _along(
         yield node, keys
         if isinstance(node, Processor):
             keys = frozenset({identity(next(iter(node.functions.values())))})
-        elif isinstance(node, Step) and node.operator in _NEW_KEY:
+        elif isinstance(node, TableGroup) or (isinstance(node, Step) and node.operator in _NEW_KEY):
             keys = frozenset({identity(node.function)})
         todo += [(child, keys) for _, child in followers_of(node)]
 
@@ -427,7 +428,8 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
         case Aggregate(store=store):
             window = None if store.window is None else f"{store.window.signature} ms"
             form, made_by = _form(store.value), node.functions
-            yield _Kept(store, str(node.fold), store.key, form, window, functions=made_by)
+            kind = f"{node.fold} of a table" if node.of_table else str(node.fold)
+            yield _Kept(store, kind, store.key, form, window, functions=made_by)
         case Processor():
             for store in node.all_stores:
                 kind, form = _kind_of(node, store), _form(store.value)

@@ -18,6 +18,7 @@ from eosframework.topology.graph.graph import (
     Sink,
     Source,
     Step,
+    TableGroup,
 )
 from eosframework.topology.graph.walk import AnyNode
 
@@ -54,6 +55,8 @@ def functions_of(node: AnyNode) -> Iterator[Function]:
             found = (node.of, node.function)
         case JoinSide():
             found = (node.join.function,)
+        case TableGroup():
+            found = (node.function,)
         case _:
             found = ()
     return (function for function in found if function is not None)

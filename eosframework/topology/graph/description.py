@@ -24,6 +24,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     SubTopology,
     Table,
+    TableGroup,
     TableJoin,
     TableOutput,
     TableSink,
@@ -443,9 +444,9 @@ def _describe_keyed(node: Aggregate) -> dict[str, Any]:
 
 
 def _describe_joins(nodes: Iterable[AnyNode]) -> list[dict[str, Any]]:
-    """Return a description of each table and join among `nodes`, each once."""
+    """Return a description of each table, group and join among `nodes`, each once."""
     joins = [node.join if isinstance(node, JoinSide) else node for node in nodes]
-    found = {id(j): j for j in joins if isinstance(j, Table | Lookup | TableJoin | StreamJoin)}
+    found = {id(j): j for j in joins if isinstance(j, _Joined)}
     return [
         {
             "name": node.name,
@@ -468,8 +469,18 @@ def _describe_global_table(table: GlobalTable) -> dict[str, Any]:
     }
 
 
-def _describe_join(node: Table | Lookup | TableJoin | StreamJoin) -> dict[str, Any]:
+_Joined = Table | TableGroup | Lookup | TableJoin | StreamJoin
+
+
+def _describe_join(node: _Joined) -> dict[str, Any]:
     match node:
+        case TableGroup():
+            return {
+                "operator": "group_by",
+                "table": node.view.name,
+                "key": node.key.name,
+                "functions": {"by": node.function.name},
+            }
         case Table():
             return {
                 "operator": "table",

@@ -93,6 +93,8 @@ class Aggregate:
     on_error: OnError
     order: Order = Order.ARRIVAL
     """The order of its records after a repartition topic."""
+    of_table: bool = False
+    """Its records are changes of a grouped table: it takes back the rows that they replace."""
     children: list[Node] = field(default_factory=list["Node"])
 
 
@@ -341,6 +343,28 @@ class TableJoin:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TableGroup:
+    """Sends the changes of a table's rows to the groups that the rows belong to.
+
+    Args:
+        view: the table.
+        function: takes a row as a whole record, and returns the key of its group.
+        key: serde of these keys.
+        topic: the repartition topic.
+        children: the sink that writes it; it receives the key of a group with a `Change`.
+    """
+
+    name: str
+    stream: str
+    view: View
+    function: Function
+    key: Serde
+    topic: str
+    on_error: OnError
+    children: list[Node] = field(default_factory=list["Node"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StreamJoin:
     """Joins records of two streams whose times are close.
 
@@ -445,7 +469,7 @@ class TableOutput:
     on_error: OnError
 
 
-Node = Step | Sink | TableOutput | Aggregate | Processor | Table | Lookup | JoinSide
+Node = Step | Sink | TableOutput | Aggregate | Processor | Table | Lookup | JoinSide | TableGroup
 """A node that can follow a source or a step."""
 
 Keyed = Aggregate | Processor | WallClock | Table | Lookup | TableJoin | StreamJoin | View | Reorder

@@ -48,6 +48,7 @@ class FoldKind(StrEnum):
     REDUCE = "reduce"  # add: (aggregate, value) -> aggregate
     AGGREGATE = "aggregate"  # initial: () -> aggregate; add: (aggregate, value) -> aggregate;
     # of session windows also merge: (aggregate, aggregate) -> aggregate
+    # of grouped tables both also subtract: (aggregate, value) -> aggregate
     DEDUPLICATE = "deduplicate"  # by: value -> equal for duplicates; the record stays unchanged
 
 

@@ -25,11 +25,11 @@ from eosframework.topology.lint.lint_calls import (
     resources_at,
     wrong_kind,
 )
+from eosframework.topology.lint.lint_changes import change_findings
 from eosframework.topology.lint.lint_joins import join_findings, key_findings, table_findings
 from eosframework.topology.lint.lint_steps import (
     arrival_findings,
     batch_findings,
-    change_findings,
     order_findings,
     retry_findings,
     returns_nothing,
