@@ -13,7 +13,7 @@ from tests.comparison.ours import NAME
 Value = dict[str, Any]
 OUTPUTS = ("count", "sum", "reduce", "aggregate", "far", "joined", "sizes")
 
-HISTORY = 30_000
+HISTORY = 12_000
 """Changes of the random history."""
 
 

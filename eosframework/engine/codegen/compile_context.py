@@ -53,7 +53,7 @@ class CompileContext:
     same_task: Callable[[str, bytes, bytes], bool] | None = None
 
     def same_task_of(self, topic: str) -> SameTask:
-        """Return a function that tells whether two encoded keys of a topic have one partition."""
+        """Return a function that compares the partitions of two encoded keys of a topic."""
         known = self.same_task
         if known is None:
             return lambda one, other: False

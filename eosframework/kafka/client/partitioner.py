@@ -25,7 +25,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def same_partition(partitions: Mapping[str, int]) -> Callable[[str, bytes, bytes], bool]:
-    """Return a function that tells whether two encoded keys of a topic have one partition.
+    """Return a function that compares the partitions of two encoded keys of a topic.
 
     Args:
         partitions: number of partitions by topic; of others the keys count as apart.
