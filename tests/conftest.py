@@ -56,6 +56,14 @@ SMALL_BROKER = {
 }
 """Internal topics are made at their first use; few partitions make that quick."""
 
+GROUPS_OF_KIP_848 = {
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "1000",
+}
+"""The times of members are the brokers' there; these are those of the tests' workers."""
+
 
 QUICK_POSTGRES = {
     "fsync": "off",
@@ -111,6 +119,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a service that cannot be had is a failure, not a reason to skip",
     )
     parser.addoption(
+        "--group-protocol",
+        choices=("classic", "consumer"),
+        default="classic",
+        help="of the workers that tests start; `consumer` is that of KIP-848",
+    )
+    parser.addoption(
         "--postgres-version",
         choices=("14", "15", "16", "17"),
         help="major version of the shared PostgreSQL (default: the wheel's)",
@@ -121,6 +135,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell starts jobs in the background with SIGINT ignored, and all that they start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ["EOS_TEST_GROUP_PROTOCOL"] = str(config.getoption("--group-protocol"))
     options = f"{QUICK_JVM} -Djava.io.tmpdir={_guard(config).java}"
     for variable in ("SPARK_DAEMON_JAVA_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
         os.environ.setdefault(variable, options)
@@ -181,7 +196,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def kafka_properties() -> Mapping[str, str]:
-    return SMALL_BROKER
+    return {**SMALL_BROKER, **GROUPS_OF_KIP_848}
 
 
 @pytest.fixture(scope="session")

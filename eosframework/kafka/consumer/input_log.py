@@ -159,7 +159,7 @@ class KafkaInputLog:
 
     def membership(self) -> Any:
         """Return the membership of the assignment; None: no partitions are assigned."""
-        return None if self._rebalancing is None else self._rebalancing.membership
+        return None if self._rebalancing is None else self._rebalancing.current_membership()
 
     def confirm_assignment(self, partitions: Sequence[TopicPartition]) -> None:
         """Make sure that the group assigns partitions to this member, inside `assigned`.
@@ -174,9 +174,7 @@ class KafkaInputLog:
         if self._rebalancing is None or self._admin is None or not partitions:
             return
         found = self._admin.describe_group(self._group.group_id)
-        mine = {m.member_id: m.partitions for m in found.members}
-        given = mine.get(self._rebalancing.member_id, ())
-        if not found.is_stable or not set(partitions).issubset(given):
+        if not self._rebalancing.is_confirmed(partitions, found):
             raise AssignmentLapsed(f"group {self._group.group_id} has another assignment by now")
 
     def committed(self, partitions: Sequence[TopicPartition]) -> list[Position]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -10,6 +10,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from eosframework.errors import AssignmentLapsed
+from eosframework.kafka.admin.metadata import GroupDescription
 from eosframework.kafka.client.partitioner import from_kafka, to_kafka
 from eosframework.kafka.consumer.group import member_id
 from eosframework.records import Position, TopicPartition
@@ -63,6 +64,18 @@ class Rebalancing:
     def member_id(self) -> str:
         """Member id under which the partitions were assigned; empty: there is none."""
         return "" if self.membership is None else member_id(self.membership)
+
+    def current_membership(self) -> bytes | None:
+        """Return the membership under which offsets are committed now; None: there is none."""
+        return self.membership
+
+    def is_confirmed(self, partitions: Iterable[TopicPartition], found: GroupDescription) -> bool:
+        """Return whether a group still assigns partitions under this membership."""
+        return found.is_stable and self._is_assigned(partitions, found)
+
+    def _is_assigned(self, partitions: Iterable[TopicPartition], found: GroupDescription) -> bool:
+        mine = {member.member_id: member.partitions for member in found.members}
+        return set(partitions).issubset(mine.get(self.member_id, ()))
 
     def take_no_more(self) -> None:
         """Decline further assignments: the listener has closed."""

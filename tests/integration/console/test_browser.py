@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
-from tests.integration.console.test_console import STORE, TOKEN, console_of, started
+from tests.integration.console.test_console import REPLAYED, STORE, TOKEN, console_of, started
 from tests.support.applications.pipeline import Pipeline, wait_until
 from tests.support.applications.totals import Totals
 from tests.support.processes.browser import PROGRAMS, Browser
@@ -120,6 +121,82 @@ def test_the_page_of_an_output_shows_its_input_and_runs_its_functions_again(
         browser.wait_for("is not the place of a record")
 
 
+def require_usable(browser: Browser, width: int, page: str) -> None:
+    """Fail unless a page fits its width, can be read, and names what a screen reader meets."""
+    assert browser.run("return document.documentElement.scrollWidth") <= width, page
+    poor = [c for c in browser.run(CONTRAST) if c[0] < SMALLEST_CONTRAST]
+    assert not poor, (page, poor)
+    told = browser.accessible
+    roles = {role for role, _ in told}
+    assert {"banner", "navigation", "main", "contentinfo", "heading"} <= roles, page
+    nameless = [
+        role
+        for role, name in told
+        if role in ("link", "button", "textbox", "combobox", "img") and not name
+    ]
+    assert not nameless, (page, nameless)
+
+
+def press_until(browser: Browser, key: str, focused: str) -> None:
+    """Press a key until the element whose text or id is `focused` has the focus."""
+    shown = "const e = document.activeElement; return [e.id, e.innerText]"
+    for _ in range(60):
+        browser.press(key)
+        if focused in browser.run(shown):
+            return
+    raise AssertionError(f"{focused!r} is not reached with {key}")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("width", "dark"), [(400, True), (1400, False)])
+def test_changes_are_made_by_keyboard_on_narrow_and_wide_screens(
+    make_pipeline: Callable[..., Pipeline], browser: Browser, width: int, dark: bool
+) -> None:
+    pipeline = make_pipeline(topology=REPLAYED, partitions=1, outputs={"doubled": 2})
+    pipeline.apply()
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap_servers})
+    producer.produce(pipeline.source, b"no JSON", b"1", 0)
+    assert producer.flush(60) == 0
+    pipeline.feed(1)
+    pipeline.finish()
+    with console_of(pipeline, "--allow-changes", token=TOKEN) as console:
+        browser.look(width, 800, dark=dark)
+        browser.open(f"http://{console.address}/dead-letters")
+        browser.wait_for("Sign in")
+        require_usable(browser, width, "sign-in")
+        for character in "some other token":
+            browser.press(character)
+        browser.press("Enter")
+        browser.wait_for("is not the console's token")
+        require_usable(browser, width, "sign-in, refused")
+        for character in TOKEN:
+            browser.press(character)
+        browser.press("Enter")
+        browser.wait_for("Plan a replay of all")
+        press_until(browser, "Tab", "Plan a replay of all")
+        browser.press("Enter")
+        browser.wait_for("1 dead letters would be replayed")
+        require_usable(browser, width, "change")
+        press_until(browser, "Tab", "Do this")
+        browser.press("Enter")
+        browser.wait_for("1 replayed")
+        assert "/jobs/" in browser.run("return location.pathname")
+        require_usable(browser, width, "job")
+        browser.open(f"http://{console.address}/audit")
+        browser.wait_for("An audit checks")
+        require_usable(browser, width, "audit")
+        press_until(browser, "Tab", "outputs")
+        browser.press(" ")
+        press_until(browser, "Tab", "Plan a reset of the stopped application")
+        browser.press("Enter")
+        browser.wait_for("delete all records of topic")
+        require_usable(browser, width, "reset")
+        press_until(browser, "Tab", "Do this")
+        browser.press("Enter")
+        browser.wait_for("done; create its topics again")
+        require_usable(browser, width, "job of a reset")
+
+
 @pytest.mark.exhaustive
 def test_pages_work_by_keyboard_for_screen_readers_narrow_dark_and_through_a_kill(
     make_pipeline: Callable[..., Totals], browser: Browser, screenshots: Path
@@ -137,18 +214,7 @@ def test_pages_work_by_keyboard_for_screen_readers_narrow_dark_and_through_a_kil
             browser.look(width, 900, dark=dark)
             browser.open(f"{base}/{page}")
             browser.wait_for("Times are UTC")
-            assert browser.run("return document.documentElement.scrollWidth") <= width, page
-            poor = [c for c in browser.run(CONTRAST) if c[0] < SMALLEST_CONTRAST]
-            assert not poor, (page, dark, poor)
-            told = browser.accessible
-            roles = {role for role, _ in told}
-            assert {"banner", "navigation", "main", "contentinfo", "heading"} <= roles, page
-            nameless = [
-                role
-                for role, name in told
-                if role in ("link", "button", "textbox", "combobox", "img") and not name
-            ]
-            assert not nameless, (page, nameless)
+            require_usable(browser, width, page)
         browser.look(1400, 460)
         browser.open(f"{base}/topology")
         browser.wait_for("2 members, 6 tasks")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,22 +35,29 @@ def command_line() -> str:
     """Return cli.md, from the help of each command."""
     cli._register([])
     root = typer.main.get_command(cli.app)
+    commands = [(command, context) for _, command, context in _commands(root, _ROOT, None)]
+    shared = _shared_options(commands)
     lines = [
         "# Command line\n",
-        f"`eosframework COMMAND --help` prints the same. {_GENERATED}\n",
+        "`eosframework COMMAND --help` prints the same, with the shared options of that command. "
+        f"{_GENERATED}\n",
         *_CONVENTIONS,
+        "## Shared options\n",
+        "Each of these means the same in all commands that have it. The settings' options "
+        "(`--config` to `--log-format`) belong to every command that reads settings.\n",
+        *_options(shared),
         *_exit_codes(),
     ]
-    for _, command, context in _commands(root, _ROOT, None):
-        lines += _command(command, context)
+    for command, context in commands:
+        lines += _command(command, context, shared)
     return "\n".join(lines)
 
 
+_SHARED_BY = 6
+"""An option that at least so many commands describe alike is described once."""
+
 _CONVENTIONS = (
     "## Conventions\n",
-    "- `APP` is a `.yaml` file, a `.py` file, `file.py:attribute` or `package.module:attribute`.",
-    "- `--config`, `--set`, `--bootstrap-server` and `--log-format` are options of every command "
-    "that reads settings.",
     "- A command that finds out by itself what it changes shows it and asks: `--yes` answers, "
     "`--dry-run` only shows. One whose arguments say what it changes does it at once.",
     "- `--json` prints one JSON object on stdout; questions, progress and logs go to stderr.\n",
@@ -80,21 +88,38 @@ def _commands(command: Any, name: str, parent: Any) -> Iterator[tuple[str, Any, 
         yield from _commands(found, each, context)
 
 
-def _command(command: Any, context: Any) -> Iterator[str]:
+def _records(command: Any, context: Any) -> list[tuple[str, str]]:
+    """Return the arguments and options of a command with their help."""
+    records = [p.get_help_record(context) for p in command.get_params(context)]
+    return [record for record in records if record and record[0] != "--help"]
+
+
+def _shared_options(commands: Sequence[tuple[Any, Any]]) -> list[tuple[str, str]]:
+    counted = Counter(record for found in commands for record in _records(*found))
+    return [record for record, times in counted.items() if times >= _SHARED_BY]
+
+
+def _command(command: Any, context: Any, shared: Sequence[tuple[str, str]]) -> Iterator[str]:
     path = context.command_path
     yield f"{'#' * len(path.split())} {path.removeprefix(f'{_ROOT} ')}\n"
     usage = command.get_usage(context).removeprefix("Usage: ")
     yield f"```text\n{' '.join(usage.split())}\n```\n"
     yield f"{_plain(command.help or '')}\n"
-    records = [p.get_help_record(context) for p in command.get_params(context)]
-    options = [record for record in records if record and record[0] != "--help"]
-    if options:
-        yield "| option | meaning |\n| --- | --- |"
-        for names, meaning in options:
-            yield f"| `{_cell(names)}` | {_cell(_plain(meaning))} |"
-        yield ""
+    records = _records(command, context)
+    yield from _options([record for record in records if record not in shared])
+    named = [names.split()[0].rstrip(",") for names, _ in records if (names, _) in shared]
+    if named:
+        yield f"Shared options: {', '.join(f'`{name}`' for name in named)}.\n"
     if command.epilog:
         yield f"{_plain(command.epilog)}\n"
+
+
+def _options(records: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if records:
+        yield "| option | meaning |\n| --- | --- |"
+        for names, meaning in records:
+            yield f"| `{_cell(names)}` | {_cell(_plain(meaning))} |"
+        yield ""
 
 
 def settings() -> str:

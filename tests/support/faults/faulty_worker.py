@@ -9,6 +9,7 @@ With EOS_TEST_DATA_BYTES it can have that much memory (RLIMIT_DATA, `ulimit -d`)
 With EOS_TEST_HEAP it reports its heap into a file in that directory, under its process id.
 With EOS_TEST_CLOSED a transaction has that many results of closing windows at most.
 With EOS_TEST_WITHOUT a rule of decisions is left out: see `without_rule`.
+With EOS_TEST_GROUP_PROTOCOL=consumer it joins groups of KIP-848: see `incremental_group`.
 With EOS_TEST_UNTRIMMED its allocator keeps what it would return.
 """
 
@@ -172,6 +173,10 @@ def main() -> None:
         with_few_results(int(number))
     if rule := os.environ.get("EOS_TEST_WITHOUT"):
         without_rule(rule)
+    if os.environ.get("EOS_TEST_GROUP_PROTOCOL") == "consumer":
+        from tests.support.faults.incremental_group import join_incrementally
+
+        join_incrementally()
     if "EOS_TEST_UNTRIMMED" in os.environ:
         without_trimming()
     if data_bytes := os.environ.get("EOS_TEST_DATA_BYTES"):
