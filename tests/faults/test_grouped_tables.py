@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import KafkaService
 from tests.support.applications.grouped import GroupedRows
 
-CHANGES = 600
+CHANGES = 200
 
 
 @pytest.fixture
