@@ -36,6 +36,7 @@ from eosframework.engine.task.task import Task
 from eosframework.engine.worker.worker import Worker
 from eosframework.engine.worker.worker_plan import Plan, WorkerOptions, downstream_of
 from eosframework.errors import ConfigurationError
+from eosframework.kafka.client.partitioner import same_partition
 from eosframework.postgres.tables.table_ports import Claim, Deletion, RowMaker, TableRows
 from eosframework.records import Headers, Position, Record, TopicPartition, WindowResult
 from eosframework.serialization.references import closest
@@ -58,6 +59,7 @@ from eosframework.testing.stateless_driver import (
     keep_schemas_here,
     sink_serdes,
 )
+from eosframework.testing.undoing import check_undoing
 from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph, Store, SubTopology, Table, TableMode, TableSink
 from eosframework.topology.graph.patterns import with_matched
@@ -159,6 +161,8 @@ class TopologyTestDriver:
     ) -> None:
         self._recorded = _recorded(record, replay)
         self.graph = graph_of(app)
+        self._not_undone: list[str] = []
+        check_undoing(self.graph, self._not_undone)
         self._partitions, self._batch_rows = partitions, batch_rows
         counts = self._sized()
         default = max(counts.values(), default=1)
@@ -263,9 +267,16 @@ class TopologyTestDriver:
             self._read_global_tables()
 
     def run(self) -> None:
-        """Process and commit all records that were sent, and their results."""
+        """Process and commit all records that were sent, and their results.
+
+        Raises:
+            ConfigurationError: the records circulate, or `subtract` of a grouped table does not
+                undo `add`.
+        """
         for _ in range(TURNS):
             self.turn()
+            if self._not_undone:
+                raise ConfigurationError(self._not_undone.pop())
             if self._is_through():
                 if self._recorded is not None:
                     self._recorded.save()
@@ -517,6 +528,7 @@ class TopologyTestDriver:
             own_topics=graph.repartition_topics,
             timed_topics=timed,
             refused_rows=(refused := RefusedRows()),
+            same_task=same_partition(self._sizes),
         )
         return Plan(
             graph.application,

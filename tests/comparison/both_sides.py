@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -35,6 +36,9 @@ APPLICATIONS = {
 }
 """By application, the input topics that it reads."""
 
+QUIET_SECONDS = 15
+"""Of its outputs, after which Kafka Streams sends nothing more: it commits each second."""
+
 PATIENCE_SECONDS = 1800
 """Kafka Streams opens and drops a store on disk for each few hours of stream time."""
 
@@ -47,9 +51,21 @@ class BothSides:
         name: begins the names of all topics and applications.
         directory: for programs, stores and logs.
         inputs: the records of each input topic.
+        applications: by application, the input topics that it reads.
+        program: the file with this framework's applications.
     """
 
-    def __init__(self, bootstrap_servers: str, name: str, directory: Path, inputs: Inputs) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        name: str,
+        directory: Path,
+        inputs: Inputs,
+        applications: Mapping[str, Sequence[str]] = APPLICATIONS,
+        program: Path = OURS,
+    ) -> None:
+        self._applications = applications
+        self._program = program
         self._servers = bootstrap_servers
         self._name = name
         self._directory = directory
@@ -77,8 +93,8 @@ class BothSides:
         server = f"kafka.bootstrap_servers={self._servers}"
         settings = [server, f"state.directory={self._directory}", "worker.max_task_idle_seconds=3"]
         chosen = [word for setting in settings for word in ("--set", setting)]
-        for application in APPLICATIONS:
-            topology = f"{OURS}:{application}"
+        for application in self._applications:
+            topology = f"{self._program}:{application}"
             for command in (["apply"], ["run-worker", "--until-caught-up"]):
                 log = self._directory / f"{application}.{command[0]}.log"
                 arguments = [command[0], topology, *command[1:], *chosen]
@@ -86,8 +102,12 @@ class BothSides:
                 code = program.wait(PATIENCE_SECONDS)
                 assert code == 0, f"{command[0]} {application}: exit code {code}:\n{_end(log)}"
 
-    def run_theirs(self) -> None:
-        """Run java/Compared.java until each application has committed the end of its input."""
+    def run_theirs(self, quiet: Sequence[str] = ()) -> None:
+        """Run java/Compared.java until each application has committed the end of its input.
+
+        Args:
+            quiet: outputs that internal topics feed; they must have grown no more for a while.
+        """
         classes = self._directory / "classes"
         classes.mkdir()
         compile_programs(classes, PROGRAMS / "Json.java", *THEIRS.glob("*.java"))
@@ -95,7 +115,7 @@ class BothSides:
         arguments = [
             *(str(find_java()), "-Xmx1g", "-XX:-UsePerfData", f"-Djava.io.tmpdir={classes}"),
             *("-cp", f"{classes}:{class_path()}", "Compared"),
-            *(self._servers, self._name, str(self._directory / "streams"), *APPLICATIONS),
+            *(self._servers, self._name, str(self._directory / "streams"), *self._applications),
         ]
         with log.open("wb") as out:
             program = subprocess.Popen(arguments, stdout=out, stderr=subprocess.STDOUT)
@@ -103,10 +123,12 @@ class BothSides:
         def is_done() -> bool:
             code = program.poll()
             assert code is None, f"Kafka Streams ended with {code}:\n{_end(log)}"
-            return all(self._is_read(application) for application in APPLICATIONS)
+            return all(self._is_read(application) for application in self._applications)
 
         try:
             wait_until(is_done, "Kafka Streams to read all inputs", PATIENCE_SECONDS)
+            if quiet:
+                self._wait_for_quiet(quiet)
             program.terminate()
             program.wait(60)
         finally:
@@ -115,10 +137,29 @@ class BothSides:
         # What Kafka Streams sends after a failure of its own is not what is compared.
         assert "ERROR" not in _end(log), _end(log)
 
+    def _wait_for_quiet(self, outputs: Sequence[str]) -> None:
+        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "ends"})
+        partitions = [TopicPartition(f"{self._name}.theirs.{topic}", 0) for topic in outputs]
+        seen, since = list[int](), monotonic()
+
+        def is_quiet() -> bool:
+            nonlocal seen, since
+            ends = [consumer.get_watermark_offsets(one, timeout=20)[1] for one in partitions]
+            if ends != seen:
+                seen, since = ends, monotonic()
+            return monotonic() - since > QUIET_SECONDS
+
+        try:
+            wait_until(is_quiet, "Kafka Streams to send all results", PATIENCE_SECONDS)
+        finally:
+            consumer.close()
+
     def _is_read(self, application: str) -> bool:
         group = f"{self._name}.theirs.{application}"
         consumer = Consumer({"bootstrap.servers": self._servers, "group.id": group})
-        ends = {f"{self._name}.in.{t}": len(self._inputs[t]) for t in APPLICATIONS[application]}
+        ends = {
+            f"{self._name}.in.{t}": len(self._inputs[t]) for t in self._applications[application]
+        }
         try:
             committed = consumer.committed([TopicPartition(topic, 0) for topic in ends], timeout=20)
         except KafkaException:

@@ -34,6 +34,7 @@ from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.admin.metadata import size_limits
 from eosframework.kafka.admin.purging import RecordPurger
 from eosframework.kafka.at_least_once import AtLeastOnceOutputs
+from eosframework.kafka.client.partitioner import same_partition
 from eosframework.kafka.consumer.changelog_reader import KafkaChangelogs
 from eosframework.kafka.consumer.input_log import KafkaInputLog
 from eosframework.kafka.producer.producer_pool import ProducerPool
@@ -165,6 +166,7 @@ def plan_of(
         own_topics=graph.repartition_topics,
         timed_topics=timed,
         refused_rows=refused if graph.together else None,
+        same_task=same_partition(partitions or {}),
     )
     return Plan(
         application=graph.application,

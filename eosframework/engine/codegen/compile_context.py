@@ -11,6 +11,7 @@ from eosframework.engine.conversions import TopicChoice
 from eosframework.engine.failures.refused_outputs import OutputLimits
 from eosframework.engine.operators.refused_rows import RefusedRows
 from eosframework.records import moment
+from eosframework.serialization.changes import SameTask
 from eosframework.topology.graph.graph import (
     Aggregate,
     Emit,
@@ -38,6 +39,7 @@ class CompileContext:
         timed_topics: those whose reader depends on time.
         refused_rows: rows that a database refused; None: no database decides transactions.
         is_sorted: records come in the order of their times of writing, without watermarks.
+        same_task: returns whether two encoded keys of a topic have one partition; None: unknown.
     """
 
     receipts: bool = False
@@ -48,6 +50,14 @@ class CompileContext:
     timed_topics: Mapping[str, TimedTopic] = field(default_factory=dict[str, TimedTopic])
     is_sorted: bool = False
     refused_rows: RefusedRows | None = None
+    same_task: Callable[[str, bytes, bytes], bool] | None = None
+
+    def same_task_of(self, topic: str) -> SameTask:
+        """Return a function that compares the partitions of two encoded keys of a topic."""
+        known = self.same_task
+        if known is None:
+            return lambda one, other: False
+        return lambda one, other: known(topic, one, other)
 
 
 NO_CONTEXT = CompileContext()

@@ -44,6 +44,7 @@ from eosframework.engine.codegen.code_writer import GENERATED, CodeWriter, Varia
 from eosframework.engine.codegen.compile_context import YEAR_MS, Slots, UnitCheck
 from eosframework.engine.codegen.foreign_code import write_subscribe
 from eosframework.engine.codegen.generated_run import Run
+from eosframework.engine.codegen.group_code import write_table_aggregate, write_table_group
 from eosframework.engine.codegen.join_code import (
     write_join_side,
     write_lookup,
@@ -81,6 +82,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     Subscribe,
     Table,
+    TableGroup,
     TableOutput,
     WallClock,
 )
@@ -315,8 +317,12 @@ def _write_children(
                 write_sink(code, depth, child, current)
             case TableOutput():
                 write_table_output(code, depth, child, current)
+            case Aggregate(of_table=True):
+                write_table_aggregate(code, depth, child, current)
             case Aggregate():
                 write_aggregate(code, depth, child, replace(current, before=None))
+            case TableGroup():
+                write_table_group(code, depth, child, current)
             case Processor():
                 write_processor(code, depth, child, replace(current, before=None))
             case Table():

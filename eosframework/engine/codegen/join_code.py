@@ -27,6 +27,7 @@ from eosframework.topology.graph.graph import (
     Step,
     StreamJoin,
     Table,
+    TableGroup,
     TableJoin,
     View,
 )
@@ -114,7 +115,7 @@ def write_join_side(code: CodeWriter, depth: int, side: JoinSide, current: Varia
 def write_previous_value(
     code: CodeWriter, depth: int, node: Aggregate, key_bytes: str
 ) -> str | None:
-    """Return the variable of an aggregate's previous value, if a join of tables needs it."""
+    """Return the variable of an aggregate's previous value, if its changes are read as changes."""
     if not table_sides(node):
         return None
     look = code.operator(View(node.name, node, (), node.store.key), "look")
@@ -214,5 +215,6 @@ def table_sides(node: Aggregate) -> list[Node]:
     return [
         child
         for child in node.children
-        if isinstance(child, JoinSide) and isinstance(child.join, TableJoin)
+        if isinstance(child, TableGroup)
+        or (isinstance(child, JoinSide) and isinstance(child.join, TableJoin))
     ]

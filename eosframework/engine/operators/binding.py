@@ -16,7 +16,7 @@ from typing import Any
 from eosframework.engine.operators import folds
 from eosframework.engine.operators.entries import Entry, EntryFormat, of_global_table, of_store
 from eosframework.engine.operators.expiry import Lifetime, StreamTime, open_expiring
-from eosframework.engine.operators.folds import Fold, folding, owning
+from eosframework.engine.operators.folds import Fold, folding, owning, regrouping
 from eosframework.engine.operators.foreign_keys import Answering, Subscriptions
 from eosframework.engine.operators.foreign_rows import ForeignRows
 from eosframework.engine.operators.handlers import Handler, Timers
@@ -361,6 +361,12 @@ def _whole(topic: WholeTopic, table: GlobalTable) -> _Row:
     return row
 
 
+def showing(view: View) -> Callable[[Any], Any] | None:
+    """Return the conversion from a stored row to the row of a view; None: they are the same."""
+    shows = _shows(view)
+    return _showing(shows) if shows else None
+
+
 def _shows(view: View) -> list[_Show]:
     return [_show(operator, function) for operator, function in view.steps]
 
@@ -415,7 +421,8 @@ def bind(node: Aggregate, store: StoreTransaction, alarms: Alarms, limits: Limit
     window = node.store.window
     if window is not None:
         return _windowed(node, window, store, alarms, limits)
-    return folding(store, _fold_of(node))
+    fold = _fold_of(node)
+    return regrouping(store, fold) if node.of_table else folding(store, fold)
 
 
 def handler(
@@ -482,9 +489,10 @@ def _fold_of(node: Aggregate) -> Fold:
         case FoldKind.MAX:
             return folds.greatest(calls["of"], of_texts=node.store.value.name == STRING.name)
         case FoldKind.REDUCE:
-            return folds.reduction(calls["add"])
+            return folds.reduction(calls["add"], calls.get("subtract"))
         case FoldKind.AGGREGATE:
-            return folds.aggregation(calls["initial"], calls["add"], calls.get("merge"))
+            more = calls.get("merge"), calls.get("subtract")
+            return folds.aggregation(calls["initial"], calls["add"], *more)
         case FoldKind.COGROUP:
             adds = [call for role, call in calls.items() if role.startswith("add ")]
             return folds.cogrouped(calls["initial"], adds, calls.get("merge"))

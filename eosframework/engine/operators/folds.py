@@ -21,6 +21,10 @@ from eosframework.engine.operators.store_transaction import (
     ValueTransaction,
 )
 
+Regroup = Callable[[bytes, Any, Any, int], Entry | None]
+"""Takes the key of a group, the row to add, the row to take back and their timestamp; returns the
+group's aggregate with its timestamp. None: there is still none."""
+
 IMMUTABLE = frozenset(
     {type(None), bool, int, float, complex, str, bytes, Decimal, UUID}
     | {date, datetime, time, timedelta, timezone}
@@ -77,21 +81,33 @@ class Fold:
         then: returns the aggregate of the previous aggregate and a value; None deletes it.
         merge: returns the aggregate of two aggregates, the earlier one first; used by session
             windows.
+        undo: returns the aggregate without a value that was folded into it; used by grouped tables.
     """
 
     first: Callable[[Any], Any]
     then: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any]
+    undo: Callable[[Any, Any], Any] | None = None
 
 
-COUNT = Fold(lambda value: 1, lambda count, value: count + 1, operator.add)
+COUNT = Fold(
+    lambda value: 1,
+    lambda count, value: count + 1,
+    operator.add,
+    lambda count, value: count - 1,
+)
 """The number of records."""
 
 
 def total(of: Callable[[Any], Any]) -> Fold:
     """The sum of `of(value)`."""
     number = numbers("sum", of)
-    return Fold(number, lambda so_far, value: so_far + number(value), operator.add)
+    return Fold(
+        number,
+        lambda so_far, value: so_far + number(value),
+        operator.add,
+        lambda so_far, value: so_far - number(value),
+    )
 
 
 def smallest(of: Callable[[Any], Any], *, of_texts: bool = False) -> Fold:
@@ -142,18 +158,21 @@ def _refused(operator_: str, what: str, found: Any, instead: str = "") -> TypeEr
     )
 
 
-def reduction(function: Callable[[Any, Any], Any]) -> Fold:
+def reduction(
+    function: Callable[[Any, Any], Any], undo: Callable[[Any, Any], Any] | None = None
+) -> Fold:
     """The first value, then `function(aggregate, value)`."""
-    return Fold(lambda value: value, function, function)
+    return Fold(lambda value: value, function, function, undo)
 
 
 def aggregation(
     initial: Callable[[], Any],
     add: Callable[[Any, Any], Any],
     merge: Callable[[Any, Any], Any] | None = None,
+    undo: Callable[[Any, Any], Any] | None = None,
 ) -> Fold:
     """`add(aggregate, value)`, from `initial()` on, which may return one object each time."""
-    return Fold(lambda value: add(owned(initial()), value), add, merge or _no_merge)
+    return Fold(lambda value: add(owned(initial()), value), add, merge or _no_merge, undo)
 
 
 def cogrouped(
@@ -202,6 +221,38 @@ def folding(store: StoreTransaction, fold: Fold) -> Update:
         else:
             put(key, entry)
         return entry
+
+    return update
+
+
+def regrouping(store: StoreTransaction, fold: Fold) -> Regroup:
+    """Return the function that folds the changes of a grouped table.
+
+    As in Kafka Streams (`KTableAggregate`): the old row is taken back first, and a row whose group
+    has no aggregate is not.
+    """
+    first, then, undo = fold.first, fold.then, fold.undo
+    assert undo is not None, "lint requires it of grouped tables"
+    get, put, delete = store.get, store.put, store.delete
+
+    def update(key: bytes, new: Any, old: Any, timestamp: int) -> Entry | None:
+        before = get(key)
+        if before is None:
+            if new is None:
+                return None
+            aggregate = first(new)
+        else:
+            aggregate, latest = before
+            timestamp = max(timestamp, latest)
+            if old is not None:
+                aggregate = undo(aggregate, old)
+            if new is not None:
+                aggregate = first(new) if aggregate is None else then(aggregate, new)
+        if aggregate is not None:
+            put(key, (aggregate, timestamp))
+        elif before is not None:
+            delete(key)
+        return aggregate, timestamp
 
     return update
 

@@ -200,16 +200,23 @@ class OpenState:
         if self.times is not None:
             self.times.begin()
 
-    def emitted(self, emission: Emission) -> list[Message]:
-        """Return the results of a node at the commit: each changed key, with its last value."""
+    def emitted(self, emission: Emission, stream_time: int) -> list[Message]:
+        """Return the results of a node at the commit: each changed key, with its last value.
+
+        A deleted key has the value None and the stream time; one that did not exist before the
+        transaction has no result.
+        """
         assert isinstance(emission.node, Aggregate), "only aggregates give anything at a commit"
         store = emission.node.store
         if store.window is not None:
             return self.windows.emitted(emission.node)
+        session = self._sessions[store.name]
         return [
-            EmittedResult(store.changelog, self._partition, key, *entry, store.value)
-            for key, entry in self._sessions[store.name].changed_entries()
-            if entry is not None
+            EmittedResult(
+                store.changelog, self._partition, key, *(entry or (None, stream_time)), store.value
+            )
+            for key, entry in session.changed_entries()
+            if entry is not None or session.before(key) is not None
         ]
 
     def changelog(

@@ -622,7 +622,7 @@ class Task:
         for emission in self._emissions:
             if emission.node.emit is Emit.CLOSE:
                 continue
-            if emitted := stores.emitted(emission):
+            if emitted := stores.emitted(emission, self.time.now):
                 what = f"a step after {emission.node.name!r} at the commit"
                 given = self._results.of(emission.node, emitted, self._out, self.failures)
                 in_time = self._in_time(what, given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import cast
 
@@ -22,6 +22,20 @@ def partition_of(key: bytes, partitions: int) -> int:
         partitions: of the topic.
     """
     return (_murmur2()(key) & 0x7FFFFFFF) % partitions
+
+
+def same_partition(partitions: Mapping[str, int]) -> Callable[[str, bytes, bytes], bool]:
+    """Return a function that compares the partitions of two encoded keys of a topic.
+
+    Args:
+        partitions: number of partitions by topic; of others the keys count as apart.
+    """
+
+    def same(topic: str, one: bytes, other: bytes) -> bool:
+        count = partitions.get(topic, 0)
+        return count == 1 or (count > 1 and partition_of(one, count) == partition_of(other, count))
+
+    return same
 
 
 @cache

@@ -30,6 +30,7 @@ from eosframework.engine.task.open_state import OpenState
 from eosframework.engine.task.producer_group import ProducerGroup
 from eosframework.engine.task.task import Task
 from eosframework.engine.worker.retries import delays_of
+from eosframework.kafka.client.partitioner import same_partition
 from eosframework.kafka.inspect.written_record import RecordPlace
 from eosframework.records import Position, TopicPartition
 from eosframework.state.memory import MemoryStore, MemoryTaskStores
@@ -193,7 +194,10 @@ class TaskCode:
     ) -> None:
         timed = timed_topics(graph)
         context = CompileContext(
-            receipts=True, own_topics=graph.repartition_topics, timed_topics=timed
+            receipts=True,
+            own_topics=graph.repartition_topics,
+            timed_topics=timed,
+            same_task=same_partition(partitions),
         )
         self.graph, self.part, self.number = graph, part, number
         own = graph.repartition_topics

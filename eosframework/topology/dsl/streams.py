@@ -373,15 +373,28 @@ class KeyedStream(Joinable[K, V]):
         return _fold(self._stream, "distinct", {"by": by}, options, limit=limit)
 
     def reduce(
-        self, add: Callable[[V, V], V] | str, **options: Unpack[AggregateOptions]
+        self,
+        add: Callable[[V, V], V] | str,
+        subtract: Callable[[V, V], V | None] | str | None = None,
+        **options: Unpack[AggregateOptions],
     ) -> Stream[K, V]:
-        """Keep the first value of each key, then `add(aggregate, value)`."""
-        return _fold(self._stream, "reduce", {"add": add}, options)
+        """Keep the first value of each key, then `add(aggregate, value)`.
+
+        Args:
+            add: returns the next aggregate.
+            subtract: of a table: returns the aggregate without a value that was added to it.
+            options: see `AggregateOptions`.
+        """
+        functions: dict[str, FunctionLike] = {"add": add}
+        if subtract is not None:
+            functions["subtract"] = subtract
+        return _fold(self._stream, "reduce", functions, options)
 
     def aggregate(
         self,
         initial: Callable[[], Made] | str,
         add: Callable[[Made, V], Made] | str,
+        subtract: Callable[[Made, V], Made | None] | str | None = None,
         **options: Unpack[AggregateOptions],
     ) -> Stream[K, Made]:
         """Keep `add(aggregate, value)` for each key, starting with `initial()`.
@@ -389,9 +402,13 @@ class KeyedStream(Joinable[K, V]):
         Args:
             initial: returns the first aggregate.
             add: returns the next aggregate.
+            subtract: of a table: returns the aggregate without a value that was added to it; None
+                deletes it.
             options: see `AggregateOptions`.
         """
         functions: dict[str, FunctionLike] = {"initial": initial, "add": add}
+        if subtract is not None:
+            functions["subtract"] = subtract
         return _fold(self._stream, "aggregate", functions, options)
 
 
@@ -683,7 +700,9 @@ class Stream(Joinable[K, V]):
     ) -> KeyedStream[NewKey, V]:
         """Replace the key with `function(record)` and bring the records of each key together.
 
-        They pass through a repartition topic, partitioned by the new key.
+        They pass through a repartition topic, partitioned by the new key. A table is grouped with
+        its changes: a `count`, `sum`, `reduce` or `aggregate` follows, takes the row before back
+        from its group, and adds the new one to its own.
 
         Args:
             function: takes the whole record and returns the new key.

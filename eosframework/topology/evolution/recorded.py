@@ -37,6 +37,7 @@ from eosframework.topology.graph.graph import (
     Subscribe,
     SubTopology,
     Table,
+    TableGroup,
     TableJoin,
     TableOutput,
 )
@@ -115,7 +116,7 @@ def _along(
         yield node, keys
         if isinstance(node, Processor):
             keys = frozenset({identity(next(iter(node.functions.values())))})
-        elif isinstance(node, Step) and node.operator in _NEW_KEY:
+        elif isinstance(node, TableGroup) or (isinstance(node, Step) and node.operator in _NEW_KEY):
             keys = frozenset({identity(node.function)})
         elif isinstance(node, Subscribe):
             made = frozenset({identity(node.of)})
@@ -446,7 +447,7 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
         case Aggregate(store=store):
             window = None if store.window is None else f"{store.window.signature} ms"
             form, made_by = _form(store.value), node.functions
-            kind = str(node.fold)
+            kind = f"{node.fold} of a table" if node.of_table else str(node.fold)
             if node.fold in (FoldKind.TOP, FoldKind.BOTTOM):
                 # A list of five values cannot become one of ten: the others were not kept.
                 kind = f"{kind} {node.bound}"

@@ -21,6 +21,7 @@ from eosframework.topology.graph.graph import (
     Step,
     StreamJoin,
     Subscribe,
+    TableGroup,
     TableJoin,
 )
 from eosframework.topology.graph.walk import AnyNode
@@ -60,6 +61,8 @@ def functions_of(node: AnyNode) -> Iterator[Function]:
             found = (node.of,)
         case JoinSide(join=TableJoin() | StreamJoin() | ForeignJoin() as join):
             found = (join.function,)
+        case TableGroup():
+            found = (node.function,)
         case _:
             found = ()
     return (function for function in found if function is not None)

@@ -27,6 +27,7 @@ from eosframework.topology.graph.graph import (
     Subscribe,
     SubTopology,
     Table,
+    TableGroup,
     TableJoin,
     TableOutput,
     TableSink,
@@ -458,11 +459,11 @@ def _describe_keyed(node: Aggregate) -> dict[str, Any]:
     }
 
 
-_Joining = Table | Lookup | TableJoin | StreamJoin | Subscribe | Answers | ForeignJoin
+_Joining = Table | TableGroup | Lookup | TableJoin | StreamJoin | Subscribe | Answers | ForeignJoin
 
 
 def _describe_joins(nodes: Iterable[AnyNode]) -> list[dict[str, Any]]:
-    """Return a description of each table and join among `nodes`, each once."""
+    """Return a description of each table, group and join among `nodes`, each once."""
     joins = [node.join if isinstance(node, JoinSide) else node for node in nodes]
     found = {id(j): j for j in joins if isinstance(j, _Joining)}
     return [
@@ -505,6 +506,13 @@ def _describe_join(node: _Joining) -> dict[str, Any]:
                 "kind": str(node.kind),
                 "functions": {"by": node.function.name},
                 "store": node.store.name,
+            }
+        case TableGroup():
+            return {
+                "operator": "group_by",
+                "table": node.view.name,
+                "key": node.key.name,
+                "functions": {"by": node.function.name},
             }
         case Table():
             return {

@@ -95,6 +95,8 @@ class Aggregate:
     """The order of its records after a repartition topic."""
     bound: int | None = None
     """The most members of a value that is a list."""
+    of_table: bool = False
+    """Its records are changes of a grouped table: it takes back the rows that they replace."""
     children: list[Node] = field(default_factory=list["Node"])
 
 
@@ -416,6 +418,28 @@ class ForeignJoin:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TableGroup:
+    """Sends the changes of a table's rows to the groups that the rows belong to.
+
+    Args:
+        view: the table.
+        function: takes a row as a whole record, and returns the key of its group.
+        key: serde of these keys.
+        topic: the repartition topic.
+        children: the sink that writes it; it receives the key of a group with a `Change`.
+    """
+
+    name: str
+    stream: str
+    view: View
+    function: Function
+    key: Serde
+    topic: str
+    on_error: OnError
+    children: list[Node] = field(default_factory=list["Node"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StreamJoin:
     """Joins records of two streams whose times are close.
 
@@ -520,7 +544,18 @@ class TableOutput:
     on_error: OnError
 
 
-Node = Step | Sink | TableOutput | Aggregate | Processor | Table | Lookup | JoinSide | Subscribe
+Node = (
+    Step
+    | Sink
+    | TableOutput
+    | Aggregate
+    | Processor
+    | Table
+    | TableGroup
+    | Lookup
+    | JoinSide
+    | Subscribe
+)
 """A node that can follow a source or a step."""
 
 Join = TableJoin | StreamJoin | Answers | ForeignJoin

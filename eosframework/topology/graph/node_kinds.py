@@ -52,6 +52,7 @@ class FoldKind(StrEnum):
     TOP = "top"  # by: value -> number
     BOTTOM = "bottom"  # by: value -> number
     DISTINCT = "distinct"  # by: value -> text or whole number
+    # of grouped tables both also subtract: (aggregate, value) -> aggregate
     DEDUPLICATE = "deduplicate"  # by: value -> equal for duplicates; the record stays unchanged
 
 

@@ -218,7 +218,7 @@ def _fit(
     if not is_row:
         if join.kind == "outer":
             yield _no_outer(other)
-        if join.order == "time" and not _origins(spec, other) <= spec.sources.keys():
+        if join.order == "time" and not origins_of(spec, other) <= spec.sources.keys():
             yield (
                 f"states order: time for {other!r}, whose rows are aggregates; state order: time "
                 f"at the aggregate, and leave it out here"
@@ -229,7 +229,7 @@ def _fit(
             "states order: for a join of tables, whose rows follow from the last row of each side; "
             "leave order: out"
         )
-    own, others = _origins(spec, stream, at), _origins(spec, other)
+    own, others = origins_of(spec, stream, at), origins_of(spec, other)
     if join.key is not None and join.kind == "outer":
         yield (
             f"is outer joined with table {other!r} by a key of its own: a row of {other!r} without "
@@ -237,8 +237,8 @@ def _fit(
         )
     if own & others and join.key is None:
         yield f"is joined with {other!r}, which has its rows from the same table; use map_values"
-    yield from _late_tables(spec, own | others)
-    yield from _expiring_tables(spec, own | others)
+    yield from late_tables(spec, own | others, "joins tables")
+    yield from expiring_tables(spec, own | others, "joins tables")
 
 
 def _no_outer(other: str) -> str:
@@ -248,27 +248,33 @@ def _no_outer(other: str) -> str:
     )
 
 
-def _late_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
-    """Yield the tables of a table join whose changes are emitted only at commits."""
+def late_tables(spec: TopologySpec, origins: set[str], use: str) -> Iterator[str]:
+    """Yield the problems of tables whose changes are emitted only at commits.
+
+    Args:
+        spec: of the application.
+        origins: the tables.
+        use: that needs every change, for messages.
+    """
     for name in sorted(origins):
         steps = spec.streams[name].steps if name in spec.streams else ()
         if any(step.aggregates is not None and step.aggregates.emit != "each" for step in steps):
-            yield f"joins tables, and {name!r} emits at commits only; give it emit: each"
+            yield f"{use}, and {name!r} emits at commits only; give it emit: each"
 
 
-def _expiring_tables(spec: TopologySpec, origins: set[str]) -> Iterator[str]:
-    """Yield the tables of a table join whose rows expire without a change event."""
+def expiring_tables(spec: TopologySpec, origins: set[str], use: str) -> Iterator[str]:
+    """Yield the problems of tables whose rows expire without a change; see `late_tables`."""
     for name in sorted(origins):
         steps = spec.streams[name].steps if name in spec.streams else ()
         has_ttl = any(step.aggregates is not None and step.aggregates.ttl for step in steps)
         if has_ttl or (name in spec.sources and spec.sources[name].ttl is not None):
             yield (
-                f"joins tables, and rows of {name!r} expire without a change that would delete "
+                f"{use}, and rows of {name!r} expire without a change that would delete "
                 f"what was made of them; leave out its ttl, or join a stream with it"
             )
 
 
-def _origins(
+def origins_of(
     spec: TopologySpec, name: str, before: int | None = None, seen: frozenset[str] = frozenset()
 ) -> set[str]:
     """Return the sources and aggregates that hold the rows of a table.
@@ -282,12 +288,12 @@ def _origins(
     declared = spec.streams.get(name)
     if declared is None or name in seen:
         return {name}
-    found = _origins(spec, declared.from_[0], None, seen | {name})
+    found = origins_of(spec, declared.from_[0], None, seen | {name})
     for step in declared.steps[:before]:
         if step.aggregates is not None:
             found = {name}
         elif step.join is not None and not step.join.is_within:
-            found = found | _origins(spec, step.join.with_, None, seen | {name})
+            found = found | origins_of(spec, step.join.with_, None, seen | {name})
     return found
 
 

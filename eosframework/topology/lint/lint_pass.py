@@ -25,6 +25,7 @@ from eosframework.topology.lint.lint_calls import (
     resources_at,
     wrong_kind,
 )
+from eosframework.topology.lint.lint_changes import change_findings
 from eosframework.topology.lint.lint_joins import (
     cogroup_findings,
     join_findings,
@@ -35,7 +36,6 @@ from eosframework.topology.lint.lint_patterns import pattern_findings
 from eosframework.topology.lint.lint_steps import (
     arrival_findings,
     batch_findings,
-    change_findings,
     order_findings,
     retry_findings,
     returns_nothing,

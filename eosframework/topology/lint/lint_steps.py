@@ -1,10 +1,5 @@
 """Lint rules for single steps.
 
-Aggregates that would count the changes of a table twice: a row replaces the previous row of its
-key, and an aggregate under another key cannot subtract the previous value. A row that moves from
-one group to another stays in the first group, and a row that changes within its group is counted
-again.
-
 Steps whose results depend on the arrival of records, for `lint --strict`: equal input gives equal
 results where results follow from the times of records alone (ADR 20). The steps named here are the
 others: after a repartition topic their results depend on the order in which upstream tasks write,
@@ -26,12 +21,10 @@ from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import BYTES, FLOAT, INTEGER, JSON, STRING
 from eosframework.topology.lowering.lowering import HEAD, Lowered
 from eosframework.topology.lowering.parts import (
-    Changes,
     Part,
     connected_parts,
     in_order,
     is_global,
-    known_changes,
     tables_along,
 )
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, Order, order_of
@@ -155,61 +148,14 @@ def _takes_maps(app: LoadedApp, name: str) -> bool:
     return serde.model is None and serde not in (BYTES, STRING, INTEGER, FLOAT)
 
 
-_ADDS_UP = frozenset({"count", "sum"})
-"""Folds that are wrong for every repeated record. Over the results of windows, which never change
-their window, other folds may be right: max is."""
+_FOLDS_BY_FUNCTION = ("reduce", "aggregate", "cogroup", "top", "bottom", "distinct")
+"""Operators that may give other results for another order of records."""
 
-
-def change_findings(app: LoadedApp) -> Iterator[Finding]:
-    """Return the findings about aggregates of changes; the topology has no other errors."""
-    known = known_changes(app.spec).along
-    for name, stream in app.spec.streams.items():
-        for i, step in enumerate(stream.steps):
-            changes = known[name][i]
-            if changes is not None and step.refuses_changes and not changes.is_final:
-                place = ("streams", name, "steps", i, step.operator)
-                yield app.finding(place, "row-list", _not_of_changes(name, step, changes))
-            elif changes is not None and _counts_twice(step, changes):
-                place = ("streams", name, "steps", i, step.operator)
-                yield app.finding(place, "moved-row", _message(name, step, changes))
-
-
-def _not_of_changes(name: str, step: StepSpec, changes: Changes) -> str:
-    return (
-        f"stream {name!r}: {step.operator} cannot take the changes of {changes.of}: a row or "
-        f"window that changes would count again, and one that is deleted would stay. "
-        + (
-            "Let each window emit once, with emit: close"
-            if changes.window is not None
-            else "Read the topic as a stream, if each change is to count"
-        )
-    )
-
-
-def _counts_twice(step: StepSpec, changes: Changes) -> bool:
-    if step.aggregates is None or changes.moved is None or changes.is_final:
-        return False
-    return changes.window is None or step.operator in _ADDS_UP
-
-
-def _message(name: str, step: StepSpec, changes: Changes) -> str:
-    what = f"stream {name!r}: {step.operator} folds the changes of {changes.of} under another key"
-    if changes.window is not None:
-        return (
-            f"{what} ({changes.moved}): a window emits a result with each change, and every one "
-            f"would be added. Let each window emit once, with emit: close"
-        )
-    return (
-        f"{what} ({changes.moved}): nothing takes a row's old value back, so a row that changes "
-        f"counts once more, and one whose new key changes counts in both groups. Fold under the "
-        f"table's own key; or, where each change is to count, make the records to be counted in a "
-        f"flat_map or process, or read the topic as a stream"
-    )
-
-
+_FOLDING = ("add", "subtract")
 _VALUE = ("the value",)
 _RECORD = ("the whole record",)
 _EFFECT = ("the value", "the effect")
+_FOLDED = ("the aggregate", "a value")
 _UPGRADE = ("the bytes of an older value", "its version")
 
 _BY_OPERATOR: dict[str, tuple[str, ...]] = {
@@ -233,8 +179,7 @@ _BY_FIELD: dict[tuple[str, str], tuple[str, ...]] = {
     ("call_once", "call"): _EFFECT,
     ("call_once", "look_up"): _EFFECT,
     ("map_batch_async", "call"): ("a list of values",),
-    ("reduce", "add"): ("the aggregate", "a value"),
-    ("aggregate", "add"): ("the aggregate", "a value"),
+    **{(operator, name): _FOLDED for operator in ("reduce", "aggregate") for name in _FOLDING},
     ("cogroup", "add"): ("the aggregate", "a value"),
     ("cogroup", "initial"): (),
     ("cogroup", "merge"): ("the earlier aggregate", "the later one"),
@@ -378,10 +323,6 @@ def follows_repartition(lowered: Lowered, name: str, index: int) -> bool:
     part = next(part for part in connected_parts(spec) if piece in part.streams)
     topics = {spec.sources[source].topic for source in part.sources}
     return not lowered.repartitions.keys().isdisjoint(topics)
-
-
-_FOLDS_BY_FUNCTION = ("reduce", "aggregate", "cogroup", "top", "bottom", "distinct")
-"""Operators that may give other results for another order of records."""
 
 
 def arrival_findings(app: LoadedApp, lowered: Lowered) -> Iterator[Finding]:

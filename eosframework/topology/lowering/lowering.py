@@ -8,6 +8,8 @@ do not see that there was a cut.
     per_carrier: [filter, group_by, count, map_values]
     per_carrier.by_key: [filter, select_key]  →  APP-per_carrier-repartition
     per_carrier: from per_carrier.keyed, which reads that topic: [count, map_values]
+
+The head of a table keeps its `group_by`, which sends each change with the row before it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from eosframework.serialization.annotations import (
     stripped,
     type_name,
 )
+from eosframework.serialization.changes import change_name
 from eosframework.serialization.serdes import (
     Serde,
     internal_serde_name,
@@ -45,6 +48,7 @@ from eosframework.topology.lowering.parts import (
     is_table,
     name_of_part,
     policies_in_force,
+    tables_along,
     words_of,
 )
 from eosframework.topology.spec.keyed_spec import KeyedSpec
@@ -247,6 +251,7 @@ class RecordFacts:
         made_value: what a function's annotation says of the new value.
         delayed: records may be older than stream time: a step emitted them at a commit, when a
             window closed, or when the interval of a join was over.
+        is_grouped: they are changes of a table under the keys of groups.
     """
 
     key: str
@@ -256,6 +261,7 @@ class RecordFacts:
     made_key: Made | None = None
     made_value: Made | None = None
     delayed: bool = False
+    is_grouped: bool = False
 
     @property
     def written_key(self) -> str:
@@ -284,7 +290,14 @@ class RecordFacts:
             value = aggregate_serde(step, keyed, types)
             value = value if keyed.window is None else window_name(value)
             delayed = self.delayed or keyed.emit != "each"
-            return replace(self, value=value, new_value=False, made_value=None, delayed=delayed)
+            return replace(
+                self,
+                value=value,
+                new_value=False,
+                made_value=None,
+                delayed=delayed,
+                is_grouped=False,
+            )
         join = step.join
         waits = join is not None and join.is_within and join.kind != "inner"
         keeps_key = step.operator in _KEEPS_KEY or step.keyed is not None
@@ -410,15 +423,21 @@ class _Lowering:
         current = stream.model_copy(update={"on_error": self._policies[name]})
         steps = list[StepSpec]()
         base = self._naming.start(name, stream)
+        rows = tables_along(self._spec, stream)
         for i, step in enumerate(stream.steps):
             path: SpecPath = ("streams", name, "steps", i)
             words = words_of(stream.steps[i:])
             if (group := step.group_by) is not None:
                 base = self._naming.group(base, (*path, "group_by"), group, words)
-                steps.append(select := StepSpec(select_key=group.by))
-                facts = facts.after(select, self._types)
+                facts = facts.after(step, self._types)
                 self._compare((*path, "group_by", "key"), facts.made_key, group.key)
                 self._compare((*path, "group_by", "value"), facts.made_value, group.value)
+                if rows[i]:
+                    group = group.model_copy(update={"key": group.key or facts.kept_key})
+                    steps.append(StepSpec(group_by=group))
+                    facts = replace(facts, is_grouped=True)
+                else:
+                    steps.append(StepSpec(select_key=group.by))
                 current, facts = self._repartition(name, base.name, current, steps, group, facts)
                 steps = []
                 continue
@@ -571,6 +590,8 @@ class _Lowering:
         self._whole[head] = name
         key = (group.key if group else None) or facts.kept_key
         value = (group.value if group else None) or facts.kept_value
+        if facts.is_grouped:
+            value = change_name(value)
         topic = repartition_topic(self._spec.application, through)
         self._streams[head] = StreamSpec.model_validate(
             {
@@ -584,7 +605,7 @@ class _Lowering:
             topic=topic, key=key, value=value, name=tail, on_error=stream.on_error
         )
         self._repartitions[topic] = head, group.partitions if group else None
-        facts = self._facts[tail] = RecordFacts(key, value)
+        facts = self._facts[tail] = RecordFacts(key, value, is_grouped=facts.is_grouped)
         return stream.model_copy(update={"from_": (tail,)}), facts
 
     def _compare_stored(self, path: SpecPath, step: StepSpec, facts: RecordFacts) -> None:

@@ -400,6 +400,7 @@ class Changes:
         is_final: each window has one result, when it is closed.
         moved: the step that changed their key, for messages; None: they have their own key.
         is_shaped: a step changed the value, so that it no longer identifies the row or window.
+        is_grouped: `group_by` of a table sends each change with the row before it.
     """
 
     of: str
@@ -407,6 +408,7 @@ class Changes:
     is_final: bool = False
     moved: str | None = None
     is_shaped: bool = False
+    is_grouped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,11 +436,19 @@ def known_changes(spec: TopologySpec) -> KnownChanges:
         rows = tables_along(spec, stream)
         for i, step in enumerate(stream.steps):
             place = f"{name!r}, steps[{i}]"
+            if step.group_by is not None and rows[i]:
+                states.append(_grouped(states[-1], place))
+                continue
             states.append(_changes_after(step, states[-1], place, is_table=rows[i + 1]))
         along[name] = states
         for member in (name, *stream.branch_names):
             ends[member] = states[-1]
     return KnownChanges(along, ends)
+
+
+def _grouped(changes: Changes | None, place: str) -> Changes:
+    of = f"the table before {place}" if changes is None else changes.of
+    return Changes(of, is_grouped=True)
 
 
 def _merged(parents: list[Changes | None]) -> Changes | None:
@@ -461,7 +471,7 @@ def _changes_after(
         return Changes(f"the join of tables in {place}")
     if step.operator in _OWN_RECORDS or (step.join is not None and step.join.is_within):
         return None
-    if changes is None:
+    if changes is None or changes.is_grouped:
         return None
     if step.operator in _NEW_KEY:
         changes = replace(changes, moved=f"{step.operator} in {place}")

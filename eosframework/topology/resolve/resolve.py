@@ -267,15 +267,21 @@ class _Resolver:
         view = self._joins.views.get(stream.from_[0]) if len(stream.from_) == 1 else None
         if stream.steps and stream.steps[0].cogroup is not None:
             ends = self._tagged(name, stream)
+        policy = self._policies[name]
         for i, declared in enumerate(stream.steps):
             before, facts = facts, facts.after(declared, self._types)
             if declared.join is not None:
-                policy = self._policies[name]
                 ends, view = self._joins.join(
                     name, f"steps[{i}]", declared.join, before, view, ends, policy
                 )
                 continue
-            step = self._step(name, i, declared, facts)
+            if declared.group_by is not None:
+                assert view is not None, "only the group_by of a table is a step of its own"
+                topic = stream.to[0].label
+                ends = self._joins.group(name, i, declared.group_by, topic, view, policy)
+                view = None
+                continue
+            step = self._step(name, i, declared, facts, before.is_grouped)
             append(step, ends)
             view = self._joins.after(view, step, ends)
             ends = [step.children]
@@ -340,13 +346,13 @@ class _Resolver:
         return SinkSpec(topic=topic, key=key, value=value)
 
     def _step(
-        self, stream: str, index: int, declared: StepSpec, facts: RecordFacts
+        self, stream: str, index: int, declared: StepSpec, facts: RecordFacts, of_table: bool
     ) -> Step | Aggregate | Processor:
         name = f"{stream}.steps[{index}] {declared.operator}({declared.function})"
         if declared.handler is not None:
             return self._processor(stream, name, declared.handler, facts)
         if declared.keyed is not None:
-            return self._keyed(stream, name, declared, declared.keyed, facts)
+            return self._keyed(stream, name, declared, declared.keyed, facts, of_table)
         return Step(
             name=name,
             stream=stream,
@@ -452,7 +458,13 @@ class _Resolver:
         return store
 
     def _keyed(
-        self, stream: str, name: str, step: StepSpec, declared: StoredSpec, facts: RecordFacts
+        self,
+        stream: str,
+        name: str,
+        step: StepSpec,
+        declared: StoredSpec,
+        facts: RecordFacts,
+        of_table: bool,
     ) -> Aggregate:
         folded, window = step.aggregates, _window(declared)
         return Aggregate(
@@ -476,6 +488,7 @@ class _Resolver:
             on_error=self._policies[stream],
             order=order_of(declared, window),
             bound=declared.bound,
+            of_table=of_table,
         )
 
     def _branch(self, stream: str, declared: StreamSpec) -> Step:

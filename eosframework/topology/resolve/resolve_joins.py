@@ -1,4 +1,4 @@
-"""The resolution of tables and joins."""
+"""The resolution of tables, their groups, and joins."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     Subscribe,
     Table,
+    TableGroup,
     TableJoin,
     View,
 )
@@ -32,7 +33,7 @@ from eosframework.topology.lowering.lowering import RecordFacts
 from eosframework.topology.lowering.parts import VIEW_STEPS
 from eosframework.topology.spec.keyed_spec import milliseconds
 from eosframework.topology.spec.loaded import LoadedApp
-from eosframework.topology.spec.step_spec import JoinSpec
+from eosframework.topology.spec.step_spec import GroupSpec, JoinSpec
 from eosframework.topology.spec.topology_spec import SourceSpec
 
 Ends = list[list[Node]]
@@ -212,6 +213,31 @@ class JoinResolver:
                     append(JoinSide(foreign, is_left=is_left), self._ends[parent])
                 self.views[name] = View(join.stream, foreign, (), serde(join.key))
                 return [foreign.children]
+
+    def group(
+        self,
+        stream: str,
+        index: int,
+        declared: GroupSpec,
+        topic: str,
+        view: View,
+        on_error: OnError,
+    ) -> Ends:
+        """Create the groups of a table, and return the ends of their changes.
+
+        Args:
+            stream: that they are declared in.
+            index: of the step in it.
+            declared: the declaration, with the serde of the keys.
+            topic: the repartition topic.
+            view: the table.
+            on_error: of the stream.
+        """
+        name = f"{stream}.steps[{index}] group_by({declared.by})"
+        function, key = self._function(declared.by), self._app.serde(f"{declared.key}")
+        group = TableGroup(name, stream, view, function, key, topic, on_error)
+        append(group, _changes(view))
+        return [group.children]
 
     def _new_table(self, name: str, declared: SourceSpec, on_error: OnError) -> Table:
         row = self._app.serde(internal_serde_name(declared.value))

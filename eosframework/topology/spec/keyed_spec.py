@@ -415,7 +415,7 @@ def order_of(declared: StoredSpec, window: Window | None) -> Order:
     return Order.TIME if needs and declared.emit == "close" else Order.ARRIVAL
 
 
-_FUNCTION_FIELDS = ("of", "by", "initial", "add", "merge")
+_FUNCTION_FIELDS = ("of", "by", "initial", "add", "subtract", "merge")
 """Names of the fields whose functions process values."""
 
 
@@ -436,6 +436,10 @@ class ReduceSpec(KeyedSpec):
 
     add: str
     """module:function that takes the aggregate and a value and returns the next aggregate."""
+
+    subtract: str | None = None
+    """module:function that takes the aggregate and a value that was added to it, and returns the
+    aggregate without it; None deletes it. For a table after group_by, whose rows change."""
 
 
 class AggregateSpec(ReduceSpec):

@@ -9,6 +9,7 @@ from typing import Any
 
 from eosframework.errors import TopologyError
 from eosframework.serialization import references
+from eosframework.serialization.changes import change_serde, changed_name
 from eosframework.serialization.schemas import Codec
 from eosframework.serialization.serdes import (
     Serde,
@@ -168,8 +169,11 @@ class LoadedApp:
         known = self.objects.get(name)
         if isinstance(known, Serde):
             return known
-        inner = windowed_name(name)
-        return serde_of(name) if inner is None else window_serde(self.serde(inner))
+        if (inner := windowed_name(name)) is not None:
+            return window_serde(self.serde(inner))
+        if (inner := changed_name(name)) is not None:
+            return change_serde(self.serde(inner))
+        return serde_of(name)
 
     def serde_at(
         self, name: str, topic: str | None, *, is_key: bool = False, written: bool = False
@@ -185,6 +189,8 @@ class LoadedApp:
         Raises:
             TopologyError: as `serde`.
         """
+        if (inner := changed_name(name)) is not None:
+            return change_serde(self.serde_at(inner, topic, is_key=is_key, written=written))
         serde = self.serde(name)
         if serde.codec is None:
             return serde

@@ -31,7 +31,8 @@ public final class Compared {
                         "lookups", builder -> Joins.lookups(builder, topics),
                         "versions", builder -> Joins.versions(builder, topics),
                         "cogroups", builder -> Cogroups.declare(builder, topics),
-                        "tables", builder -> Joins.tables(builder, topics));
+                        "tables", builder -> Joins.tables(builder, topics),
+                        "groups", builder -> Groups.declare(builder, topics));
         List<KafkaStreams> running = new ArrayList<>();
         for (int n = 3; n < arguments.length; n++) {
             StreamsBuilder builder = new StreamsBuilder();

@@ -93,7 +93,7 @@ class OneTask:
         self.state.windows.begin()
         for emission in self.compiled.emissions:
             if emission.node.emit is Emit.COMMIT:
-                messages = self.state.emitted(emission)
+                messages = self.state.emitted(emission, self.stream_time)
                 emission.run(messages, out, self.stream_time, self.failures, self.state)
         self.state.windows.remove_ended(self.stream_time)
         for output in self.state.changelog(self.stream_time):

@@ -144,6 +144,6 @@ def test_the_record_of_a_topology_has_the_functions_of_the_join() -> None:
     plain = Topology("air")
     plain.table("flights", key=int, value=dict).to("out", value=dict)
     added = changes_between(
-        recorded(graph_of(plain), {}), before, partitions={}, upgradable=(), declared={}
+        recorded(graph_of(plain), {}), before, partitions={}, upgradable=(), declared={}, matched={}
     )
     assert {change.change for change in added} >= {"store_added", "part_added"}
