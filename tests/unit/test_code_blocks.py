@@ -173,7 +173,8 @@ def topology_of(text: str) -> dict[str, Any] | None:
     if not data.keys() & {"application", "sources", "streams"}:
         return None
     sources = {"given": {"topic": "given", "key": "string", "value": "json"}}
-    read = {stream["from"] for stream in data.get("streams", {}).values()}
+    given = [stream["from"] for stream in data.get("streams", {}).values()]
+    read = {name for one in given for name in (one if isinstance(one, list) else [one])}
     named = {name: {**sources["given"], "topic": name} for name in read if isinstance(name, str)}
     streams = {"read": {"from": next(iter(data.get("sources", sources))), "to": "out"}}
     whole = {"application": "part", "sources": named, "streams": streams, **data}

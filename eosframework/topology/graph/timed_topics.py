@@ -91,7 +91,7 @@ def refuse_circles(graph: Graph) -> None:
     """Refuse a graph in which stream time of a sub-topology would wait for itself.
 
     Raises:
-        TopologyError: a join by a foreign key closes a circle with a step that depends on time.
+        TopologyError: repartition topics close a circle with a step that depends on time.
     """
     readers = {source.topic: part.name for part in graph.sub_topologies for source in part.sources}
     upstream: dict[str, set[str]] = {part.name: set() for part in graph.sub_topologies}
@@ -101,10 +101,10 @@ def refuse_circles(graph: Graph) -> None:
         TopologicalSorter(upstream).prepare()
     except CycleError as error:
         raise TopologyError(
-            f"application {graph.application!r}: sub-topologies feed each other through joins by "
-            f"foreign keys ({' → '.join(error.args[1])}), and a step there depends on stream time, "
-            f"which would wait for itself; write the joined table to a topic, and take that step "
-            f"in another application"
+            f"application {graph.application!r}: sub-topologies feed each other through "
+            f"repartition topics ({' → '.join(error.args[1])}), and a step there depends on "
+            f"stream time, which would wait for itself: it would never emit. Write what has the "
+            f"new key, or the joined table, to a topic, and take that step in another application"
         ) from None
 
 

@@ -17,7 +17,11 @@ COUNTED_AND_KEPT = """\
 application: NAME
 sources:
   numbers: {topic: NAME.in, key: bytes, value: json}
+  notes: {pattern: 'NAME[.]notes[.].*', key: bytes, value: json}
 streams:
+  noted:
+    from: notes
+    to: {topic: NAME.noted, value: json}
   counted:
     from: numbers
     steps:

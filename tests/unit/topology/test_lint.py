@@ -276,6 +276,10 @@ OPERANDS: dict[str, Any] = {
     "sum": {"of": "builtins:len", "window": {"hopping": "1h", "every": "10m", "grace": "90s"}},
     "max": {"of": "builtins:len", "window": {"session": "500ms", "late": "l"}, "emit": "close"},
     "deduplicate": "36h",
+    "cogroup": {"initial": "builtins:dict", "add": ["builtins:max", "builtins:min"]},
+    "top": {"n": 3, "by": "builtins:len"},
+    "bottom": {"n": 3, "by": "builtins:len"},
+    "distinct": {"by": "builtins:str", "limit": 3},
     "call_once": {"call": "builtins:id", "on_doubt": "retry"},
     "join": {"with": "b", "by": "builtins:max", "within": "10m", "kind": "outer"},
 }

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, note
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 from eosframework import Topology, dead_letter, tumbling
+from eosframework.errors import TopologyError
 from eosframework.topology.dsl.streams import Stream
 from eosframework.topology.graph.graph import Graph, OnError, Policy, Sink, Source
 from eosframework.topology.graph.walk import nodes_of
@@ -110,7 +111,13 @@ def stream_of(node: Any) -> str:
 def test_the_nearest_declared_policy_holds_at_each_step(streams: Declared) -> None:
     note(repr(streams))
     seen: set[str] = set()
-    for part in resolved(streams).sub_topologies:
+    try:
+        graph = resolved(streams)
+    except TopologyError as error:
+        refused = ("would wait for itself", "grouped-table")
+        assume(not any(reason in str(error) for reason in refused))
+        raise
+    for part in graph.sub_topologies:
         for node in nodes_of(part):
             name = stream_of(node)
             if name in SOURCES:

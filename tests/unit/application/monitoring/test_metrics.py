@@ -116,7 +116,7 @@ def test_names_and_units_follow_the_conventions_of_prometheus() -> None:
 
 
 def test_no_label_grows_with_partitions_tasks_or_keys() -> None:
-    bounded = {"topic", "step", "table", "store", "client", "state", "outcome"}
+    bounded = {"topic", "step", "table", "store", "client", "state", "outcome", "pattern"}
     of_process = {"instance_name", "process", "version"}
     assert {label for metric in METRICS for label in metric.labels} <= bounded | of_process
 
