@@ -119,7 +119,10 @@ def killed_at(world: TogetherWorld, step: str, rule: str) -> None:
     world.start_worker(instance="two", until_caught_up=True, **options).wait()
 
 
-@pytest.mark.parametrize("rule", ["", "replay", "others"])
+@pytest.mark.parametrize(
+    "rule",
+    ["", *(pytest.param(rule, marks=pytest.mark.exhaustive) for rule in ("replay", "others"))],
+)
 def test_what_was_decided_before_a_kill_is_produced_again(world: TogetherWorld, rule: str) -> None:
     """Without V6 its rows are there, and its outputs are not."""
     killed_at(world, "decision.after_commit", rule)

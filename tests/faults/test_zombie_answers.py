@@ -5,6 +5,7 @@ Q1 to Q3 are the steps of application/monitoring/owners.py.
 
 from __future__ import annotations
 
+import selectors
 import signal
 import socket
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from eosframework.serialization.bounds import FORWARDED
 from tests.support.applications.answering import (
     KEYS,
     STORE,
@@ -76,6 +78,14 @@ def received(connection: socket.socket) -> bytes:
         return answer
 
 
+def answered(connections: list[socket.socket]) -> int:
+    """How many of the requests have an answer."""
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection, selectors.EVENT_READ)
+        return len(selector.select(0))
+
+
 def timed(call: Callable[[], Answered]) -> tuple[Answered, float]:
     began = time.monotonic()
     return call(), time.monotonic() - began
@@ -123,6 +133,11 @@ def test_a_stopped_owner_delays_its_own_keys_alone_until_its_session_ends(totals
         assert stopped.headers["Retry-After"] == "1"
         assert seconds < 9
         waiting = [sent(addresses["one"], f"/state/{STORE}/{others[0]}") for _ in range(10)]
+        # It forwards few of them, and refuses the others at once.
+        wait_until(
+            lambda: answered(waiting) >= 10 - FORWARDED.value,
+            "the refusal of the others",
+        )
         assert key(addresses["one"], own[0]).status == 200
         for connection in waiting:
             assert received(connection).split()[1] == b"503"
@@ -131,6 +146,7 @@ def test_a_stopped_owner_delays_its_own_keys_alone_until_its_session_ends(totals
         workers["two"].signal(signal.SIGCONT)
 
 
+@pytest.mark.exhaustive
 def test_a_dead_owner_s_keys_are_asked_for_again_until_another_worker_has_them(
     totals: Totals,
 ) -> None:

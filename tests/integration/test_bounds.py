@@ -38,6 +38,11 @@ FOREIGN = "unit/kafka/test_foreign_values.py"
 READINGS = "unit/operations/console/test_readings.py"
 STATE = "unit/application/monitoring/test_state_pages.py"
 CHILD = "integration/test_bounds.py::test_the_kernel_limits_the_child_to_the_bounds"
+STOPPED_OWNER = (
+    "faults/test_zombie_answers.py::"
+    "test_a_stopped_owner_delays_its_own_keys_alone_until_its_session_ends"
+)
+
 ELSEWHERE = {
     "CONNECTIONS": f"{HTTP}::test_a_connection_beyond_the_bound_replaces_the_slowest",
     "HEAD_BYTES": f"{HTTP}::test_the_head_of_a_request_is_bounded",
@@ -52,6 +57,8 @@ ELSEWHERE = {
     "SCAN_BYTES": "conformance/state/test_shared_stores.py::"
     "test_a_scan_holds_a_bounded_number_of_bytes",
     "ASKED_BYTES": f"{HTTP}::test_the_answer_of_an_asked_process_is_bounded",
+    "FORWARDED": STOPPED_OWNER,
+    "PEER_SECONDS": STOPPED_OWNER,
     # The same server as above, with other numbers.
     "CONSOLE_SECONDS": f"{CONSOLE}::test_a_request_whose_head_does_not_come_is_given_up",
     "CONSOLE_PAGES": f"{HTTP}::test_probes_are_answered_while_all_other_pages_take_long",

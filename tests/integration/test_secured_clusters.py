@@ -257,6 +257,7 @@ def test_a_token_endpoint_that_refuses_is_named_and_the_secret_is_not(guarded: G
     assert "guessed" not in done.out + done.err
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_function_gives_tokens_to_workers_relays_and_inspection_and_renews_them(

@@ -77,6 +77,7 @@ def test_with_start_latest_a_topic_that_is_found_later_is_still_read_from_its_be
     ended_well(worker)
 
 
+@pytest.mark.exhaustive
 def test_a_deleted_topic_leaves_the_others_running_and_made_anew_it_ends_the_worker(
     make: Make,
 ) -> None:
@@ -105,7 +106,13 @@ def test_a_deleted_topic_leaves_the_others_running_and_made_anew_it_ends_the_wor
     assert f"positions set APP {pipeline.topic('two')}=earliest" in worker.log
 
 
-@pytest.mark.parametrize("topology", [TOPOLOGY, TOPOLOGY.partition("  counted:")[0]])
+@pytest.mark.parametrize(
+    "topology",
+    [
+        TOPOLOGY,
+        pytest.param(TOPOLOGY.partition("  counted:")[0], marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_pattern_that_matches_nothing_waits_for_the_first_topic(
     make: Make, topology: str
 ) -> None:

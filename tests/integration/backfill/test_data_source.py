@@ -222,6 +222,7 @@ def test_a_second_query_is_refused_before_it_fences_the_first(
     assert source.counts() == Counter(range(40))
 
 
+@pytest.mark.exhaustive
 def test_rows_that_cannot_be_written_follow_the_option(
     source: SinkWorld, spark: SparkSession
 ) -> None:
