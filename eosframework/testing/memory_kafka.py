@@ -127,6 +127,10 @@ class MemoryKafka:
         partitions = self.partitions_of(topic)
         return partitions[zlib.crc32(key or b"") % len(partitions)]
 
+    def is_same_partition(self, topic: str, one: bytes, other: bytes) -> bool:
+        """Return whether two keys of a topic have one partition."""
+        return self.partition_for(topic, one) == self.partition_for(topic, other)
+
     def append(self, output: Output) -> Sent:
         """Write one record outside of a transaction."""
         sent = self._place(output)

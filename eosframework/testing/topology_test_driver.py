@@ -36,7 +36,6 @@ from eosframework.engine.task.task import Task
 from eosframework.engine.worker.worker import Worker
 from eosframework.engine.worker.worker_plan import Plan, WorkerOptions, downstream_of
 from eosframework.errors import ConfigurationError
-from eosframework.kafka.client.partitioner import same_partition
 from eosframework.postgres.tables.table_ports import Claim, Deletion, RowMaker, TableRows
 from eosframework.records import Headers, Position, Record, TopicPartition, WindowResult
 from eosframework.serialization.references import closest
@@ -528,7 +527,7 @@ class TopologyTestDriver:
             own_topics=graph.repartition_topics,
             timed_topics=timed,
             refused_rows=(refused := RefusedRows()),
-            same_task=same_partition(self._sizes),
+            same_task=self.kafka.is_same_partition,
         )
         return Plan(
             graph.application,
