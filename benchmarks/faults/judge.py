@@ -19,7 +19,7 @@ from benchmarks.outputs import committed
 
 @dataclass(frozen=True)
 class Verdict:
-    """How many records are not as exactly-once has them.
+    """The numbers of records that are not as exactly-once has them.
 
     Args:
         lost: missing in an output, though their offsets are committed.
@@ -60,7 +60,7 @@ def read(bootstrap_servers: str, topics: Iterable[str]) -> dict[str, list[Messag
 
 
 def is_blocked(bootstrap_servers: str, topics: Iterable[str]) -> bool:
-    """Whether an open transaction keeps readers from the end of a topic."""
+    """Return whether an open transaction keeps readers from the end of a topic."""
     partitions = [TopicPartition(topic, p) for topic in topics for p in range(PARTITIONS)]
     ends: list[list[int]] = []
     for isolation in ("read_committed", "read_uncommitted"):
@@ -92,7 +92,7 @@ def inputs_of(messages: Iterable[Message]) -> dict[int, bytes]:
 
 
 def is_complete(outputs: Outputs, inputs: int) -> bool:
-    """Whether each of so many inputs is in each output."""
+    """Return whether each of so many inputs is in each output."""
     return all(len(_numbers(messages)) == inputs for messages in outputs.values())
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What happens to a contestant; the value is what a user gives for `--only`."""
+    """The faults that strike a contestant; the value is what a user gives for `--only`."""
 
     KILL = "kill"
     SESSION = "stop-past-session"

@@ -24,7 +24,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 @dataclass(frozen=True)
 class Task:
-    """What one instance of a contestant is to do.
+    """The task of one instance of a contestant.
 
     Args:
         instance: its number, from 1; an instance that is started again keeps it.
@@ -73,22 +73,22 @@ class Peer(Protocol):
 
     @property
     def promise(self) -> str:
-        """What it promises of its outputs."""
+        """The promise about its outputs."""
         ...
 
     @property
     def settings(self) -> str:
-        """How it is set up, for the page."""
+        """Its settings, for the page."""
         ...
 
     @property
     def not_struck(self) -> Mapping[Kind, str]:
-        """Why some faults cannot strike it: it sends no such request."""
+        """The reasons for which some faults cannot strike it: it sends no such request."""
         ...
 
     @property
     def aborts_refused_outputs(self) -> bool:
-        """Whether an abort is provoked by outputs that brokers refuse; else the transform fails."""
+        """True if an abort is provoked by outputs that brokers refuse; else the transform fails."""
         ...
 
     def prepare(self) -> str:

@@ -56,7 +56,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to play.
+    """The trials to play.
 
     Args:
         lanes: trials at a time, each on brokers of its own.

@@ -56,7 +56,7 @@ LONGEST_BYTES = 1_048_588
 LONGEST_REFUSING_BYTES = 100
 """Less than a batch with an output has, more than one with the marker of an abort."""
 QUIET_SECONDS = 6.0
-"""How long all must be committed before what is missing counts as lost."""
+"""The time for which all must be committed before what is missing counts as lost."""
 
 
 class Feeder:
@@ -118,7 +118,7 @@ class Feeder:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial."""
+    """The outcome of a trial."""
 
     verdict: Verdict
     records: int
@@ -231,7 +231,7 @@ class Trial:
         time.sleep(self.chance.uniform(low, high))
 
     def committed(self) -> int:
-        """How many input records the group has committed."""
+        """Return the number of input records that the group has committed."""
         return self._offsets.total()
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float) -> None:
