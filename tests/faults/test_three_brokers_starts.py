@@ -43,8 +43,9 @@ def test_workers_start_and_their_siblings_run_on_while_a_killed_broker_is_replac
         alone.wait_for_event("task_assigned")
         before = pipeline.committed()
         wait_until(lambda: pipeline.committed() > before + 200, "commits")
+    # The killed child waits too, unless its start is so slow that a broker was replaced before.
     waits = supervised.worker.events("start_waits_for_brokers")
-    assert [wait["limit_seconds"] for wait in waits] == [None], "one warning a minute, no limit"
+    assert [wait["limit_seconds"] for wait in waits] in ([], [None]), "one a minute, no limit"
     supervised.ends_well(0)
     alone.signal(signal.SIGTERM)
     assert alone.wait() == 0

@@ -221,9 +221,10 @@ class Pipeline:
         return feeder(self.bootstrap_servers, **properties)
 
     def apply(self) -> None:
-        """Create what the application needs on its cluster."""
+        """Create what the application needs on its cluster, however busy the machine is."""
         server = f"kafka.bootstrap_servers={self.bootstrap_servers}"
-        done = here("apply", str(self.topology_file), "--set", server)
+        patience = f"kafka.request_timeout_seconds={PATIENCE_SECONDS}"
+        done = here("apply", str(self.topology_file), "--set", server, "--set", patience)
         assert done.exit_code == 0, done.err
 
     def start_worker(
