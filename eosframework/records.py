@@ -101,8 +101,10 @@ class WindowResult(Generic[V]):
     record.)
 
     Args:
-        start: in milliseconds since the epoch.
-        end: in milliseconds; included in sliding and session windows, not in others.
+        start: in milliseconds since the epoch; in windows of records the number of the first record
+            among those of the key, from 0.
+        end: in milliseconds; included in sliding and session windows, not in others. In windows of
+            records the number after the last record.
         value: the aggregate; None: the window no longer exists.
     """
 
@@ -128,6 +130,11 @@ def moment(time_ms: float) -> str:
     if not 0 <= time_ms <= LATEST_MS:
         return f"{time_ms:.0f} ms"
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def bounds_in_words(start: int, end: int, *, is_timed: bool) -> str:
+    """Return the bounds of a window for people: times, or the numbers of its records."""
+    return f"{moment(start)} to {moment(end)}" if is_timed else f"records {start} to {end - 1}"
 
 
 def as_milliseconds(moment: Any) -> int:
