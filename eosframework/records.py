@@ -93,6 +93,9 @@ class Position:
         return TopicPartition(self.topic, self.partition)
 
 
+_DAY_MS = 86_400_000
+
+
 @dataclass(slots=True)
 class WindowResult(Generic[V]):
     """A result of a windowed aggregate; in JSON an object with these three members.
@@ -113,7 +116,9 @@ class WindowResult(Generic[V]):
     value: V
 
     def __repr__(self) -> str:
-        return f"WindowResult({moment(self.start)} to {moment(self.end)}: {self.value!r})"
+        # A result does not know its windows: such small bounds are those of windows of records.
+        shown = str if 0 <= self.end < _DAY_MS else moment
+        return f"WindowResult({shown(self.start)} to {shown(self.end)}: {self.value!r})"
 
 
 EARLIEST_OUTPUT_MS = 1

@@ -220,8 +220,8 @@ def _line(store: QueriedStore, row: Row, partition: int) -> str:
     if isinstance(value, WindowResult):
         result = cast("WindowResult", value)
         declared = store.store.window
-        assert declared is not None, "its values are results of windows"
-        bounds = bounds_in_words(result.start, result.end, is_timed=declared.is_timed)
+        is_timed = declared is None or declared.is_timed
+        bounds = bounds_in_words(result.start, result.end, is_timed=is_timed)
         window, value = f"  {bounds}", result.value
     key = key_text(store.store, row.key)
     return (
