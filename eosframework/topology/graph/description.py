@@ -566,7 +566,7 @@ def _window_label(window: Mapping[str, Any] | None) -> str:
     if window is None:
         return ""
     if window["kind"] == WindowKind.RECORDS:
-        each = "" if window["step"] == window["records"] else f" each {window['step']}"
+        each = "" if window["step"] == window["records"] else f" every {window['step']}"
         return f" in windows of {window['records']} records{each}"
     size = short(window["size_ms"])
     zone = "" if window["zone"] is None else f" in {window['zone']}"

@@ -289,7 +289,7 @@ class WindowSpec(BaseModel):
         if records > _MOST_OF_A_KEY * step:
             raise ValueError(
                 f"each record falls into {-(-records // step):,} windows of {records:,} records, "
-                f"one each {step:,}; expected at most {_MOST_OF_A_KEY:,}, so a larger step"
+                f"one every {step:,}; expected at most {_MOST_OF_A_KEY:,}, so a larger step"
             )
 
     def _check_zone(self, zone: str) -> None:
@@ -346,7 +346,7 @@ def windows_in_words(signature: str | None) -> str:
         return f"a join with before {before}, after {after} and grace {grace}"
     if found := _RECORDS.fullmatch(signature):
         records, step = found.groups()
-        return f"windows of {records} records" + ("" if step == records else f" each {step}")
+        return f"windows of {records} records" + ("" if step == records else f" every {step}")
     if found := _WINDOWS.fullmatch(signature):
         kind, size, every, zone = found.groups()
         words = f"{kind} windows of {short(int(size))}"

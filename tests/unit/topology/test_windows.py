@@ -191,7 +191,7 @@ def test_windows_of_records_say_so_and_depend_on_no_time() -> None:
     assert not timed_topics(graph)
     text = as_text(graph)
     assert "keeps fives in windows of 5 records, with" in text
-    assert "keeps last in windows of 5 records each 2, with" in text
+    assert "keeps last in windows of 5 records every 2, with" in text
     (fives, _) = describe(graph)["sub_topologies"][1]["keyed"]
     assert (fives["window"]["records"], fives["window"]["step"]) == (5, 5)
 

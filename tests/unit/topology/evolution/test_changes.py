@@ -436,9 +436,8 @@ def test_another_number_of_records_is_another_window() -> None:
     )
     [change] = changes(now, before)
     assert change.change == "store_window"
-    assert (
-        change.found == "made for windows of 6 records each 2, before windows of 5 records each 2"
-    )
+    windows = "windows of {} records every 2"
+    assert change.found == f"made for {windows.format(6)}, before {windows.format(5)}"
     assert changes(before, before) == []
 
 

@@ -121,7 +121,7 @@ def test_other_windows_than_those_of_the_store_are_refused_by_name() -> None:
     bench.feed(("a", 1, 1))
     other = by_records(5, 5)
     other.kept = bench.kept
-    complaint = "holds windows of 5 records each 2, .* declares windows of 5 records; give the step"
+    complaint = "holds windows of 5 records every 2, .* declares windows of 5 records; give the"
     with pytest.raises(RunError, match=complaint):
         other.start()
 
