@@ -273,7 +273,7 @@ class _WindowsLayout(Layout):
 
 
 class _SpansLayout(Layout):
-    """Session and sliding windows: one entry contains all windows of a key."""
+    """Sessions, sliding windows, windows of records: a key's entry contains all of its windows."""
 
     def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
         """Yield the windows of a key, the earliest first."""
@@ -450,7 +450,7 @@ def _layout_of_aggregate(node: Aggregate) -> Layout:
     match window.kind:
         case WindowKind.TUMBLING | WindowKind.HOPPING:
             return _WindowsLayout(node.store, window)
-        case WindowKind.SLIDING | WindowKind.SESSION:
+        case WindowKind.SLIDING | WindowKind.SESSION | WindowKind.RECORDS:
             return _SpansLayout(node.store)
         case WindowKind.LAST:
             return _SeenLayout(node.store, has_by="by" in node.functions)

@@ -367,7 +367,7 @@ def _ordered(order: Order) -> str:
 def _lasting(store: Store) -> str:
     """Describe the parts of a store's windows and times that may change safely."""
     window, found = store.window, list[str]()
-    if window is not None:
+    if window is not None and window.is_timed:
         found.append(f"grace {short(window.grace_ms)}")
         if window.close_idle_ms is not None:
             found.append(f"closed when idle for {short(window.close_idle_ms)}")
@@ -445,7 +445,9 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
                 form = _form(table.row)
                 yield _Kept(table.store, kind, node.key, form, topic=node.topic)
         case Aggregate(store=store):
-            window = None if store.window is None else f"{store.window.signature} ms"
+            window = None if store.window is None else store.window.signature
+            if store.window is not None and store.window.is_timed:
+                window = f"{window} ms"
             form, made_by = _form(store.value), node.functions
             kind = f"{node.fold} of a table" if node.of_table else str(node.fold)
             if node.fold in (FoldKind.TOP, FoldKind.BOTTOM):

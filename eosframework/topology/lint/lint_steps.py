@@ -380,6 +380,8 @@ def _of_fold(operator: str, declared: KeyedSpec) -> Iterator[str]:
         return
     if declared.order == "arrival":
         yield "order: arrival folds records as they arrive. Leave order: out, or state time"
+    elif window is not None and not window.is_timed:
+        yield "windows of records take records as they arrive. State order: time"
     elif declared.emit == "each":
         yield "emit: each sends an update for each record as it arrives. State order: time"
     elif operator in _FOLDS_BY_FUNCTION:
