@@ -154,7 +154,13 @@ class JoinResolver:
         return [lookup.children], None
 
     def foreign(
-        self, name: str, piece: ForeignPiece, ends: Ends, sinks: list[Sink], on_error: OnError
+        self,
+        name: str,
+        piece: ForeignPiece,
+        ends: Ends,
+        view: View | None,
+        sinks: list[Sink],
+        on_error: OnError,
     ) -> Ends:
         """Create a step of a foreign-key join, and return the ends of its results.
 
@@ -162,6 +168,7 @@ class JoinResolver:
             name: of the stream that is this step.
             piece: the step.
             ends: of the stream's records.
+            view: the left table, for the step that asks.
             sinks: of the stream: rows and subscriptions, or answers.
             on_error: of the stream.
         """
@@ -171,9 +178,11 @@ class JoinResolver:
         subscribed, subscribers, joined = (f"{join.name}.{part}" for part in STORES)
         match piece.role:
             case ForeignRole.ASK:
+                assert view is not None, "the left side is a table"
                 subscribe = Subscribe(
                     f"{join.label}, foreign keys",
                     join.stream,
+                    view,
                     self._function(f"{join.declared.key}"),
                     join.declared.with_,
                     self._make_store(name, subscribed, BYTES, BYTES),
