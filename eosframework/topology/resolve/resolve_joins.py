@@ -185,7 +185,7 @@ class JoinResolver:
                     view,
                     self._function(f"{join.declared.key}"),
                     join.declared.with_,
-                    self._make_store(name, subscribed, BYTES, BYTES),
+                    self._make_store(name, subscribed, serde(join.key), BYTES),
                     serde(join.key),
                     _checked(serde(join.foreign)),
                     left,
@@ -197,7 +197,7 @@ class JoinResolver:
                 return []
             case ForeignRole.ANSWER:
                 rows = self.views[join.declared.with_]
-                store = self._make_store(name, subscribers, BYTES, BYTES)
+                store = self._make_store(name, subscribers, serde(join.foreign), BYTES)
                 label = f"{join.label}, answers"
                 answers = Answers(
                     label, join.stream, rows, store, serde(join.key), right, on_error, [*sinks]
@@ -212,7 +212,7 @@ class JoinResolver:
                     join.stream,
                     JoinKind(join.declared.kind),
                     function,
-                    self._make_store(name, joined, BYTES, BYTES),
+                    self._make_store(name, joined, serde(join.key), BYTES),
                     serde(join.key),
                     (left, right),
                     on_error,
