@@ -216,3 +216,10 @@ def test_commands_and_gauges_know_the_matched_topics(make: Make) -> None:
         assert f"input        {pipeline.name}" in found
         assert ".from." in found
         assert "gives this record, byte for byte" in found
+
+    pipeline.delete("two")
+    wait_until(lambda: pipeline.topic("two") not in run("plan").out, "the deletion")
+    audited = run("audit")
+    assert audited.exit_code == 0, audited.out
+    assert "30 input records processed" in audited.out
+    assert f"topic {pipeline.topic('two')} was deleted: its 20 outputs are not" in audited.out
