@@ -16,10 +16,10 @@ from eosframework.records import Record
 from eosframework.serialization import references
 from eosframework.serialization.schemas import Registered
 from eosframework.serialization.serdes import SerdeLike, serde_of
+from eosframework.topology.spec.batch_spec import columns_of
 from eosframework.topology.spec.call_spec import RateLike
 from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
 from eosframework.topology.spec.loaded import Place
-from eosframework.topology.spec.step_spec import columns_of
 from eosframework.topology.spec.topology_spec import (
     DeadLetter,
     SinkSpec,

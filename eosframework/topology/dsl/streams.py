@@ -34,8 +34,8 @@ from eosframework.topology.dsl.declarations import (
     policy_of,
 )
 from eosframework.topology.spec.call_spec import DEFAULT_BATCH
+from eosframework.topology.spec.join_spec import How
 from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
-from eosframework.topology.spec.step_spec import How
 from eosframework.topology.spec.topology_spec import (
     DEFAULT_BRANCH,
     SinkSpec,

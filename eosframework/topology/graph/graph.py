@@ -19,13 +19,13 @@ from eosframework.topology.graph.node_kinds import JoinKind as JoinKind
 from eosframework.topology.graph.node_kinds import OnError as OnError
 from eosframework.topology.graph.node_kinds import Operator as Operator
 from eosframework.topology.graph.node_kinds import Policy as Policy
+from eosframework.topology.spec.batch_spec import Columns
 from eosframework.topology.spec.call_spec import CallLimits
 from eosframework.topology.spec.keyed_spec import Emit as Emit
 from eosframework.topology.spec.keyed_spec import Order as Order
 from eosframework.topology.spec.keyed_spec import Window
 from eosframework.topology.spec.loaded import KeptName
 from eosframework.topology.spec.once_spec import OnceTiming, OnDoubt
-from eosframework.topology.spec.step_spec import Columns
 from eosframework.txnid import control_topic, ownership_topic
 
 

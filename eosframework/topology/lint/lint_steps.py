@@ -27,16 +27,11 @@ from eosframework.topology.lowering.parts import (
     is_global,
     tables_along,
 )
+from eosframework.topology.spec.batch_spec import Columns, columns_of
+from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, Order, order_of
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity, SpecPath
-from eosframework.topology.spec.step_spec import (
-    CALLS,
-    Columns,
-    JoinSpec,
-    ProcessSpec,
-    StepSpec,
-    columns_of,
-)
+from eosframework.topology.spec.step_spec import CALLS, ProcessSpec, StepSpec
 from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TableSpec, TopologySpec
 
 

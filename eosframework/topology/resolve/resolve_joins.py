@@ -31,9 +31,10 @@ from eosframework.topology.graph.graph import (
 from eosframework.topology.lowering.foreign_keys import STORES, ForeignPiece, ForeignRole
 from eosframework.topology.lowering.lowering import RecordFacts
 from eosframework.topology.lowering.parts import VIEW_STEPS
+from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.keyed_spec import milliseconds
 from eosframework.topology.spec.loaded import LoadedApp
-from eosframework.topology.spec.step_spec import GroupSpec, JoinSpec
+from eosframework.topology.spec.step_spec import GroupSpec
 from eosframework.topology.spec.topology_spec import SourceSpec
 
 Ends = list[list[Node]]
