@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from eosframework.application.composition.stored_state import Source
     from eosframework.process.steps import OnProgress
-    from eosframework.state.query import QueriedStore, Row
+    from eosframework.state.layout import Row
+    from eosframework.state.query import QueriedStore
 
 commands = group("state", "Read the committed content of stores.")
 

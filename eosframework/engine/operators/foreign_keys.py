@@ -87,23 +87,23 @@ class Subscriptions:
         Returns:
             None in place of the row if a row is deleted that was not there.
         """
-        known = self._store.get(_KEY + key)
+        known = self._store.get(subscription_key(key))
         before = None if known is None else known[0]
         if row is None and before is None:
             return None, []
         now = None if foreign is None else self._encoded(foreign)
         flags = 0 if row is None else IS_ROW | (0 if now is None else HAS_KEY)
-        if row is not None and before is not None and _foreign_of(before) == now:
-            return HEAD.pack(flags, _VERSION.unpack_from(before)[0]) + row, []
+        if row is not None and before is not None and read_subscription(before)[1] == now:
+            return HEAD.pack(flags, read_subscription(before)[0]) + row, []
         version = self._next_version(timestamp)
         sent = list[Subscription]()
-        if before is not None and (old := _foreign_of(before)) is not None:
+        if before is not None and (old := read_subscription(before)[1]) is not None:
             sent.append((old, HEAD.pack(_END, version) + key))
         if row is None:
-            self._store.delete(_KEY + key)
+            self._store.delete(subscription_key(key))
             return HEAD.pack(0, version), sent
         kept = _VERSION.pack(version) + (b"" if now is None else _KEY + now)
-        self._store.put(_KEY + key, (kept, timestamp))
+        self._store.put(subscription_key(key), (kept, timestamp))
         if now is not None:
             sent.append((now, HEAD.pack(_BEGIN, version) + key))
             flags |= BEGINS
@@ -127,9 +127,15 @@ class Subscriptions:
             ) from error
 
 
-def _foreign_of(kept: bytes) -> bytes | None:
-    """Return the encoded foreign key of a subscription in its store; None: it is null."""
-    return None if len(kept) == _VERSION.size else kept[_VERSION.size + len(_KEY) :]
+def subscription_key(key: bytes) -> bytes:
+    """Return the key of a left row's subscription in its store."""
+    return _KEY + key
+
+
+def read_subscription(kept: bytes) -> tuple[int, bytes | None]:
+    """Return the version of a stored subscription, and its encoded foreign key; None: none."""
+    foreign = None if len(kept) == _VERSION.size else kept[_VERSION.size + len(_KEY) :]
+    return _VERSION.unpack_from(kept)[0], foreign
 
 
 class Answering:
@@ -177,6 +183,18 @@ class Answering:
         kind, data = (ABSENT, b"") if now is None else (FOUND, self._encode(now))
         for place, (version, _) in self._store.scan(prefix, _after(prefix)):
             yield place[len(prefix) :], bytes([kind]) + version + data, timestamp
+
+
+def subscribers_of(foreign: bytes) -> tuple[bytes, bytes]:
+    """Return the first key of the subscriptions to a foreign key, and the one after the last."""
+    prefix = _prefix(foreign)
+    return prefix, _after(prefix)
+
+
+def read_subscriber(place: bytes) -> tuple[bytes, bytes]:
+    """Return the encoded foreign key in the key of a subscription to it, and that of the row."""
+    end = _LENGTH.size + _LENGTH.unpack_from(place)[0]
+    return place[_LENGTH.size : end], place[end:]
 
 
 def _prefix(foreign: bytes) -> bytes:

@@ -34,8 +34,9 @@ from eosframework.operations.why.rerun import (
 from eosframework.operations.why.state_history import HistoryMissing, StateHistory, StoreContent
 from eosframework.process.steps import OnProgress
 from eosframework.records import TopicPartition, WindowResult
+from eosframework.state.layout import Row
 from eosframework.state.memory import MemoryStore, MemoryTaskStores
-from eosframework.state.query import Row, layout_of
+from eosframework.state.query import layout_of
 from eosframework.topology.graph.graph import Store
 from eosframework.topology.spec.keyed_spec import Window
 from eosframework.transactions.ports import Message, Output

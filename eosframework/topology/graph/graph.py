@@ -349,6 +349,7 @@ class Subscribe:
     """Sends the rows of a table on, and subscribes each to the row of its foreign key (ADR 41).
 
     Args:
+        view: the rows.
         of: takes the record of a row and returns the foreign key.
         other: name of the other table, for messages.
         store: the foreign key and the version of each row's subscription.
@@ -361,6 +362,7 @@ class Subscribe:
 
     name: str
     stream: str
+    view: View
     of: Function
     other: str
     store: Store

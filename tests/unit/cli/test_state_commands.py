@@ -18,7 +18,8 @@ from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import INTEGER
-from eosframework.state.query import Row, queried_store
+from eosframework.state.layout import Row
+from eosframework.state.query import queried_store
 from eosframework.state.rocksdb_backend import RocksState
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve

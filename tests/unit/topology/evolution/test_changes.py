@@ -367,6 +367,10 @@ def test_every_rule_that_is_compared_is_raised_here_and_no_other_is_known() -> N
         "store_emptied",
         "store_returned",
         "store_taken",  # test_kept_names.py
+        "group_added",  # these in test_grouped_tables.py
+        "rows_forgotten",
+        "rows_replaced",
+        "rows_unjoined",
         "repartition_taken",
         "version_lowered",
         "watermarks_removed",
