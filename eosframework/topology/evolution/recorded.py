@@ -440,7 +440,7 @@ def _made_by(
     found = functions_of(functions, keys.stores[kept.store.name])
     grouped = tables if _OF_A_TABLE in kept.kind else ()
     shown = [one for view in grouped for one in functions_shown(view)]
-    return found | {f"row {i}": identity(one) for i, one in enumerate(shown, 1)}
+    return {**found, **{f"row {i}": identity(one) for i, one in enumerate(shown, 1)}}
 
 
 def _followed(tables: Sequence[View]) -> tuple[str, ...]:
