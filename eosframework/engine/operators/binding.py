@@ -60,6 +60,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     Subscribe,
     Table,
+    TableGroup,
     TableJoin,
     View,
 )
@@ -343,7 +344,7 @@ class JoinBinding:
 
 def _reads_before(node: Node) -> bool:
     """Return whether a node reads the previous row of a change."""
-    return isinstance(node, JoinSide) or (
+    return isinstance(node, JoinSide | TableGroup) or (
         isinstance(node, Step) and node.operator in (Operator.FILTER, Operator.MAP_VALUES)
     )
 
