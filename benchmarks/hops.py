@@ -1,8 +1,8 @@
-"""`hops`: what each task of a grouped table, and of a foreign-key join, costs by itself.
+"""`hops`: what each task of a grouped table and of a foreign-key join costs, and the latency.
 
 The tasks run one after the other in this process, each over the records that the one before it
 wrote, with stores in memory and a commit every 20,000 records. Processor time of the thread, with
-decoding and encoding; the broker that every benchmark has is not used.
+decoding and encoding, and without a broker. The latency is measured with one, at a steady rate.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import gc
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
+from benchmarks.contestants.framework import Framework
 from benchmarks.contestants.tables_topology import declare
 from benchmarks.disciplines import customers
 from benchmarks.inputs import KEYS, Made
@@ -20,7 +22,8 @@ from benchmarks.operators import BATCH_RECORDS, Nowhere, Read, nanoseconds_of
 from benchmarks.options import Options
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
-from benchmarks.tables import changed_orders
+from benchmarks.tables import APPLIED, changed_orders
+from benchmarks.waits import RECORDS_PER_SECOND, Waits, waits_of
 from eosframework.engine.codegen.compiler import CompiledPart, compile_part
 from eosframework.topology.graph.graph import Sink
 from eosframework.topology.graph.walk import nodes_of
@@ -28,6 +31,10 @@ from eosframework.topology.resolve.resolve import resolve
 
 DEFAULT_RECORDS = 200_000
 DEFAULT_ROUNDS = 5
+DEFAULT_LATENCY_ROUNDS = 3
+DEFAULT_SECONDS = 6.0
+MOST_HOPS = 3
+TOPOLOGY = Path(__file__).parent / "contestants" / "hops_topology.py"
 ORDERS, CUSTOMERS = "orders", "customers"
 HOPS = {
     "groups": ("change of a row to its groups", "count and sum of the groups"),
@@ -54,10 +61,53 @@ class Collected(Nowhere):
         super().produce(*output)
 
 
-def run(_: Session, options: Options, report: Report) -> None:
-    """Run the tasks of each work in every round; the medians count."""
+def run(session: Session, options: Options, report: Report) -> None:
+    """Measure the tasks of each work, then the latency; the medians of the rounds count."""
+    _measure_tasks(options, report)
+    _measure_latency(session, options, report)
+
+
+def _measure_latency(session: Session, options: Options, report: Report) -> None:
+    """Measure records that pass no, one, two and three repartition topics."""
+    seconds = options.seconds or DEFAULT_SECONDS
+    found: list[list[Waits]] = [[] for _ in range(MOST_HOPS + 1)]
+    waits_of(session, _through(0), seconds=1)  # the first run warms the broker up
+    for _ in range(options.rounds or DEFAULT_LATENCY_ROUNDS):
+        for count, waits in enumerate(found):
+            waits.append(waits_of(session, _through(count), seconds=seconds))
+            report.progress(f"{count} repartition topics: p50 {waits[-1].median:.1f} ms")
+    medians = [statistics.median(one.median for one in waits) for waits in found]
+    p99s = [statistics.median(one.p99 for one in waits) for waits in found]
+    report.add(
+        "hops-latency",
+        Table(
+            f"{RECORDS_PER_SECOND:,} records/s through repartition topics, commits every 100 ms",
+            ("repartition topics", "p50, ms", "p99, ms", "p50 of each topic, ms"),
+            [
+                (
+                    str(count),
+                    f"{medians[count]:.1f}",
+                    f"{p99s[count]:.1f}",
+                    f"{(medians[count] - medians[0]) / count:.1f}" if count else "",
+                )
+                for count in range(MOST_HOPS + 1)
+            ],
+        ),
+        {
+            "p50_milliseconds": [[round(one.median, 2) for one in waits] for waits in found],
+            "p99_milliseconds": [[round(one.p99, 2) for one in waits] for waits in found],
+        },
+    )
+
+
+def _through(count: int) -> Framework:
+    environment = {"BENCH_HOPS": str(count)}
+    return Framework(module=APPLIED, environment=environment, topology=TOPOLOGY)
+
+
+def _measure_tasks(options: Options, report: Report) -> None:
     records = options.records or DEFAULT_RECORDS
-    works = {work: _parts(work) for work in HOPS}
+    works = {work: parts_of(work) for work in HOPS}
     topics = {
         ORDERS: _messages(ORDERS, changed_orders(records)),
         CUSTOMERS: _messages(CUSTOMERS, customers(KEYS)),
@@ -96,7 +146,7 @@ def run(_: Session, options: Options, report: Report) -> None:
     )
 
 
-def _parts(work: str) -> list[CompiledPart]:
+def parts_of(work: str) -> list[CompiledPart]:
     """Return the sub-topologies of a work in the order of its tasks."""
     app = declare({"BENCH_DISCIPLINE": work})
     found = [compile_part(part) for part in resolve(app.loaded()).sub_topologies]

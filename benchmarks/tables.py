@@ -88,7 +88,7 @@ def _forms(records: int) -> list[Form]:
     def grouped(emit: str, title: str, streams: Contestant) -> Form:
         field = enter((_framework(emit), streams), records, {streams.name: GOAL})
         name = f"tables-{emit}"
-        return Form(name, "groups", title, _final_groups, _number, field, (SUM,))
+        return Form(name, "groups", title, final_groups, _number, field, (SUM,))
 
     cached, uncached = KafkaStreams(), KafkaStreams("Kafka Streams, no cache", NO_CACHE)
     return [
@@ -98,7 +98,7 @@ def _forms(records: int) -> list[Form]:
             "tables-foreign",
             "foreign",
             f"joined with {KEYS:,} customers by a foreign key",
-            _final_joins,
+            final_joins,
             _amount,
             enter((_framework("each"), cached), records, {cached.name: GOAL}),
         ),
@@ -172,7 +172,7 @@ def _last_orders(records: int) -> dict[bytes, tuple[str, int]]:
     return {key: (order["customer"], order[DOUBLED]) for key, order in last.items()}
 
 
-def _final_groups(records: int) -> Final:
+def final_groups(records: int) -> Final:
     """Return the number of orders and the sum of their amounts; customers without any have 0."""
     final = dict.fromkeys(
         ((suffix, b"customer-%05d" % n) for suffix in ("", SUM) for n in range(KEYS)), 0
@@ -183,7 +183,7 @@ def _final_groups(records: int) -> Final:
     return final
 
 
-def _final_joins(records: int) -> Final:
+def final_joins(records: int) -> Final:
     """Return the amount of each order, multiplied by the factor of its customer."""
     return {
         ("", key): amount * factor_of(int(customer[-_DIGITS:]))
