@@ -93,6 +93,9 @@ class Position:
         return TopicPartition(self.topic, self.partition)
 
 
+_DAY_MS = 86_400_000
+
+
 @dataclass(slots=True)
 class WindowResult(Generic[V]):
     """A result of a windowed aggregate; in JSON an object with these three members.
@@ -101,8 +104,10 @@ class WindowResult(Generic[V]):
     record.)
 
     Args:
-        start: in milliseconds since the epoch.
-        end: in milliseconds; included in sliding and session windows, not in others.
+        start: in milliseconds since the epoch; in windows of records the number of the first record
+            among those of the key, from 0.
+        end: in milliseconds; included in sliding and session windows, not in others. In windows of
+            records the number after the last record.
         value: the aggregate; None: the window no longer exists.
     """
 
@@ -111,7 +116,9 @@ class WindowResult(Generic[V]):
     value: V
 
     def __repr__(self) -> str:
-        return f"WindowResult({moment(self.start)} to {moment(self.end)}: {self.value!r})"
+        # A result does not know its windows: such small bounds are those of windows of records.
+        shown = str if 0 <= self.end < _DAY_MS else moment
+        return f"WindowResult({shown(self.start)} to {shown(self.end)}: {self.value!r})"
 
 
 EARLIEST_OUTPUT_MS = 1
@@ -128,6 +135,11 @@ def moment(time_ms: float) -> str:
     if not 0 <= time_ms <= LATEST_MS:
         return f"{time_ms:.0f} ms"
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def bounds_in_words(start: int, end: int, *, is_timed: bool) -> str:
+    """Return the bounds of a window for people: times, or the numbers of its records."""
+    return f"{moment(start)} to {moment(end)}" if is_timed else f"records {start} to {end - 1}"
 
 
 def as_milliseconds(moment: Any) -> int:

@@ -22,7 +22,7 @@ def declare(work: Mapping[str, str]) -> Topology:
     stream = app.stream(work["BENCH_INPUT"], key=bytes, value=bytes, name="records")
     for number in range(int(work["BENCH_HOPS"])):
         groups = stream.select_key(key_of).group_by_key()
-        stream = groups.reduce(later, value=bytes, store=f"hop-{number}")
+        stream = groups.reduce(later, value=bytes, store=f"hop.{number}")
     stream.to(work["BENCH_OUTPUT"])
     return app
 

@@ -77,24 +77,21 @@ class Lane:
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._directory = directory
         self._stack = stack
-        self._clusters: dict[int, ProxiedCluster] = {}
+        self._clusters: dict[int, tuple[ProxiedCluster, ExitStack]] = {}
         self._numbers = itertools.count(1)
 
     def play(
         self, fault: Fault, peer: Peer, chance: random.Random, start_seconds: float
     ) -> Outcome:
-        """Play one trial."""
-        if fault.nodes not in self._clusters:
-            self._clusters[fault.nodes] = self._stack.enter_context(
-                proxied_kafka(
-                    self._directory / f"kafka{fault.nodes}",
-                    nodes=fault.nodes,
-                    properties=PROPERTIES,
-                )
-            )
+        """Play one trial; the cluster of one that failed may lack a broker, and is not used again.
+
+        Raises:
+            FaultFailed: the fault did not fire.
+            NothingProduced: the contestant wrote nothing.
+        """
         name = f"trial-{next(self._numbers)}"
         trial = Trial(
-            cluster=self._clusters[fault.nodes],
+            cluster=self._cluster(fault.nodes),
             peer=peer,
             application=name,
             directory=self._directory / name,
@@ -105,11 +102,27 @@ class Lane:
         )
         try:
             return trial.run(fault.act)
+        except NothingProduced:
+            self._discard(fault.nodes)
+            raise
         # The test support asserts that what it does has happened.
         except (AssertionError, FaultFailed) as error:
+            self._discard(fault.nodes)
             tail = trial.instances[0].log_tail() if trial.instances else ""
             what = f"{fault.kind} did not fire on {peer.name}: {error}"
             raise FaultFailed(f"{what}\n{tail}") from error
+
+    def _cluster(self, nodes: int) -> ProxiedCluster:
+        if nodes not in self._clusters:
+            directory = self._directory / f"kafka{nodes}-{next(self._numbers)}"
+            stack = self._stack.enter_context(ExitStack())
+            cluster = proxied_kafka(directory, nodes=nodes, properties=PROPERTIES)
+            self._clusters[nodes] = stack.enter_context(cluster), stack
+        return self._clusters[nodes][0]
+
+    def _discard(self, nodes: int) -> None:
+        _, stack = self._clusters.pop(nodes)
+        stack.close()
 
 
 def prepared(peers: Sequence[Peer]) -> tuple[list[Peer], dict[str, str], dict[str, str]]:

@@ -9,14 +9,15 @@ import typer
 from eosframework.cli import group
 from eosframework.cli.options import AppArgument, JsonOption, SettingsOptions, with_settings
 from eosframework.process.steps import step_line
-from eosframework.records import WindowResult, moment
+from eosframework.records import WindowResult, bounds_in_words, moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eosframework.application.composition.stored_state import Source
     from eosframework.process.steps import OnProgress
-    from eosframework.state.query import QueriedStore, Row
+    from eosframework.state.layout import Row
+    from eosframework.state.query import QueriedStore
 
 commands = group("state", "Read the committed content of stores.")
 
@@ -219,7 +220,10 @@ def _line(store: QueriedStore, row: Row, partition: int) -> str:
     window, value = "", row.value
     if isinstance(value, WindowResult):
         result = cast("WindowResult", value)
-        window, value = f"  {moment(result.start)} to {moment(result.end)}", result.value
+        declared = store.store.window
+        is_timed = declared is None or declared.is_timed
+        bounds = bounds_in_words(result.start, result.end, is_timed=is_timed)
+        window, value = f"  {bounds}", result.value
     key = key_text(store.store, row.key)
     return (
         f"{key}{window}  {as_json(value).decode()}  {moment(row.timestamp)}  partition {partition}"

@@ -98,29 +98,34 @@ def change_serde(of: Serde) -> Serde:
     write = of.encode or CHECKED_BYTES.encode or bytes
     read = of.decode or bytes
 
-    def encode(change: Change) -> bytes:
-        new, old, old_key = change
-        kind = (_NEW if new is not None else 0) | (_OLD if old is not None else 0)
-        parts = [b"" if old is None else write(old), b"" if new is None else write(new)]
-        if kind == _NEW | _OLD:
-            parts.insert(0, _LENGTH.pack(len(parts[0])))
-        if old_key is not None:
-            kind |= _MOVED
-            parts[:0] = [_LENGTH.pack(len(old_key)), old_key]
-        return b"".join([bytes([kind]), *parts])
+    # Partial functions of the module: a nested one would be sent to Spark's executors by value.
+    return Serde(
+        change_name(of.name), functools.partial(_encode, write), functools.partial(_decode, read)
+    )
 
-    def decode(data: bytes) -> Change:
-        kind, at = data[0], 1
-        old_key = None
-        if kind & _MOVED:
-            old_key, at = _part(data, at)
-        if kind & (_NEW | _OLD) == _NEW | _OLD:
-            old, at = _part(data, at)
-            return Change(read(data[at:]), read(old), old_key)
-        row = read(data[at:])
-        return Change(row, None, old_key) if kind & _NEW else Change(None, row, old_key)
 
-    return Serde(change_name(of.name), encode, decode)
+def _encode(write: Callable[[Any], bytes], change: Change) -> bytes:
+    new, old, old_key = change
+    kind = (_NEW if new is not None else 0) | (_OLD if old is not None else 0)
+    parts = [b"" if old is None else write(old), b"" if new is None else write(new)]
+    if kind == _NEW | _OLD:
+        parts.insert(0, _LENGTH.pack(len(parts[0])))
+    if old_key is not None:
+        kind |= _MOVED
+        parts[:0] = [_LENGTH.pack(len(old_key)), old_key]
+    return b"".join([bytes([kind]), *parts])
+
+
+def _decode(read: Callable[[bytes], Any], data: bytes) -> Change:
+    kind, at = data[0], 1
+    old_key = None
+    if kind & _MOVED:
+        old_key, at = _part(data, at)
+    if kind & (_NEW | _OLD) == _NEW | _OLD:
+        old, at = _part(data, at)
+        return Change(read(data[at:]), read(old), old_key)
+    row = read(data[at:])
+    return Change(row, None, old_key) if kind & _NEW else Change(None, row, old_key)
 
 
 def _part(data: bytes, at: int) -> tuple[bytes, int]:

@@ -6,7 +6,6 @@ or a URL. It is given the store's content, which it only reads.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -14,7 +13,6 @@ from typing import Any, Generic, TypeVar
 import orjson
 from pydantic import BaseModel
 
-from eosframework.engine.operators.binding import format_of
 from eosframework.engine.operators.entries import Entry
 from eosframework.engine.operators.history import Chunks, VersionedRows
 from eosframework.engine.operators.store_transaction import CommittedStore, open_transaction
@@ -34,13 +32,18 @@ from eosframework.serialization import references
 from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import Serde
 from eosframework.serialization.strict_json import Unreadable, read, write_large
+from eosframework.state.foreign_layouts import JoinedLayout, SubscribedLayout, SubscribersLayout
+from eosframework.state.layout import Layout, Row, bounds
 from eosframework.topology.graph.graph import (
     Aggregate,
+    Answers,
+    ForeignJoin,
     Graph,
     JoinSide,
     Processor,
     Store,
     StreamJoin,
+    Subscribe,
     SubTopology,
     Table,
 )
@@ -174,62 +177,6 @@ _SIDES = {"left": DATA + b"l", "right": DATA + b"r"}
 _HISTORY_KEY = b"k"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A decoded row of a store.
-
-    Args:
-        key: decoded.
-        value: decoded; of a window a `WindowResult`.
-        timestamp: in milliseconds since the epoch.
-    """
-
-    key: Any
-    value: Any
-    timestamp: int
-
-
-class Layout(ABC):
-    """The layout of one store's entries.
-
-    Args:
-        store: of the topology.
-
-    Attributes:
-        has_one_row: of each key; else a key has several, such as one for each window.
-    """
-
-    has_one_row = False
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._form = format_of(store)
-
-    @abstractmethod
-    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
-        """Yield the rows of a key: one row, or one for each window.
-
-        Raises:
-            RunError: an entry has a version that the topology cannot read.
-        """
-
-    @abstractmethod
-    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
-        """Yield the rows of the keys with `first <= key < last`.
-
-        Args:
-            content: of one task's store.
-            first: encoded key.
-            last: encoded key; None: no end.
-        """
-
-    def _row(self, key: bytes, value: Any, timestamp: int) -> Row:
-        return Row(self._decoded(self.store.key, key), value, timestamp)
-
-    def _decoded(self, serde: Serde, data: bytes) -> Any:
-        return data if serde.decode is None else self._form.held.reading(serde.decode)(data)
-
-
 class _PlainLayout(Layout):
     """One value for each key, in the order of the keys."""
 
@@ -263,7 +210,7 @@ class _WindowsLayout(Layout):
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
         """Yield windows by start, then by key."""
         for start in _starts(content):
-            low, high = _bounds(START.pack(start), first, last)
+            low, high = bounds(START.pack(start), first, last)
             for name, data in content.scan(low, high):
                 yield self._window(start, name[START.size :], data)
 
@@ -273,7 +220,7 @@ class _WindowsLayout(Layout):
 
 
 class _SpansLayout(Layout):
-    """Session and sliding windows: one entry contains all windows of a key."""
+    """Sessions, sliding windows, windows of records: a key's entry contains all of its windows."""
 
     def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
         """Yield the windows of a key, the earliest first."""
@@ -283,7 +230,7 @@ class _SpansLayout(Layout):
 
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
         """Yield windows in the order of their keys."""
-        for name, data in content.scan(*_bounds(DATA, first, last)):
+        for name, data in content.scan(*bounds(DATA, first, last)):
             yield from self._windows(name[len(DATA) :], data)
 
     def _windows(self, key: bytes, data: bytes) -> Iterator[Row]:
@@ -349,7 +296,7 @@ class HistoryLayout(Layout):
     def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
         """Yield the current rows in the order of their keys."""
         history = self._history(content)
-        for name, _ in content.scan(*_bounds(_HISTORY_KEY, first, last)):
+        for name, _ in content.scan(*bounds(_HISTORY_KEY, first, last)):
             key = name[len(_HISTORY_KEY) :]
             if (entry := history.row(key)) is not None:
                 yield self._row(key, *entry)
@@ -378,7 +325,7 @@ class WaitingLayout(Layout):
         for side, prefix in _SIDES.items():
             for start in _starts(content, prefix):
                 slice_ = prefix + START.pack(start)
-                for name, _ in content.scan(*_bounds(slice_, first, last)):
+                for name, _ in content.scan(*bounds(slice_, first, last)):
                     yield from self._records(content, side, start, name[len(slice_) :])
 
     def _records(
@@ -431,8 +378,14 @@ def layout_of(part: SubTopology, store: Store) -> Layout:
                 return HistoryLayout(store, node.row, node.history_ms)
             case Processor() if store in _timers_of(node):
                 return _TimersLayout(store)
-            case JoinSide() if isinstance(node.join, StreamJoin) and node.join.store is store:
-                return WaitingLayout(node.join)
+            case JoinSide(join=StreamJoin() as join) if join.store is store:
+                return WaitingLayout(join)
+            case Subscribe() if node.store is store:
+                return SubscribedLayout(node)
+            case JoinSide(join=Answers() as join) if join.store is store:
+                return SubscribersLayout(join)
+            case JoinSide(join=ForeignJoin() as join) if join.store is store:
+                return JoinedLayout(join)
             case _:
                 pass
     return _PlainLayout(store)
@@ -450,7 +403,7 @@ def _layout_of_aggregate(node: Aggregate) -> Layout:
     match window.kind:
         case WindowKind.TUMBLING | WindowKind.HOPPING:
             return _WindowsLayout(node.store, window)
-        case WindowKind.SLIDING | WindowKind.SESSION:
+        case WindowKind.SLIDING | WindowKind.SESSION | WindowKind.RECORDS:
             return _SpansLayout(node.store)
         case WindowKind.LAST:
             return _SeenLayout(node.store, has_by="by" in node.functions)
@@ -463,14 +416,6 @@ def _starts(content: CommittedStore, prefix: bytes = b"") -> Iterator[int]:
         start: int = START.unpack_from(found[0], len(prefix))[0]
         yield start
         first = prefix + START.pack(start + 1)
-
-
-def _bounds(prefix: bytes, first: bytes, last: bytes | None) -> tuple[bytes, bytes]:
-    """Return a range of keys with a prefix; no prefix here ends with the greatest byte."""
-    if last is not None:
-        return prefix + first, prefix + last
-    end = int.from_bytes(prefix, "big") + 1
-    return prefix + first, end.to_bytes(len(prefix), "big")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,10 @@ from eosframework.postgres.tables.table_ports import Claim, Deletion, RowMaker, 
 from eosframework.records import Headers, Position, Record, TopicPartition, WindowResult
 from eosframework.serialization.references import closest
 from eosframework.serialization.serdes import Serde
+from eosframework.state.foreign_layouts import SubscribersLayout
+from eosframework.state.layout import Row
 from eosframework.state.memory import MemoryState, MemoryTaskStores
-from eosframework.state.query import HistoryLayout, Row, WaitingLayout, layout_of
+from eosframework.state.query import HistoryLayout, WaitingLayout, layout_of
 from eosframework.testing.memory_decisions import MemoryDatabase, MemoryDecisions
 from eosframework.testing.memory_kafka import (
     MemoryChangelogs,
@@ -342,7 +344,7 @@ class TopologyTestDriver:
 
         The keys of windows are (key, start, end), those of `deduplicate` (key, timestamp). A table
         with history shows its current rows. The records that wait in a join of streams are a list
-        for each key, of {"side", "value"}.
+        for each key, of {"side", "value"}; the subscribers of a foreign key are a list as well.
 
         Raises:
             ConfigurationError: there is no such store.
@@ -355,7 +357,7 @@ class TopologyTestDriver:
         part = next(p for p in self.graph.sub_topologies if declared in p.stores)
         layout = layout_of(part, declared)
         rows = [row for kept in contents for row in layout.scan(kept, b"", None)]
-        if isinstance(layout, WaitingLayout):
+        if isinstance(layout, WaitingLayout | SubscribersLayout):
             waiting: dict[Any, list[Any]] = {}
             for row in rows:
                 waiting.setdefault(row.key, []).append(row.value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -26,9 +24,8 @@ def test_the_same_changes_give_the_groups_of_kafka_streams(
     unique_name: Callable[[str], str],
     tmp_path: Path,
     record_property: Callable[[str, object], None],
+    seed: int,
 ) -> None:
-    seed = int(os.environ.get("EOS_TEST_SEED", random.randrange(2**32)))
-    print(f"EOS_TEST_SEED={seed}")
     flights = inputs(FLIGHTS, seed)
     grouped = list(_rows(flights["departed"]))
     fed = {
@@ -53,11 +50,11 @@ def test_the_same_changes_give_the_groups_of_kafka_streams(
         ours, theirs = by_key(both.ours(output)), by_key(both.theirs(output))
         assert ours.keys() == theirs.keys()
         for key, results in theirs.items():
-            assert ours[key][-1] == results[-1], f"{output}, seed {seed}: last result of {key}"
-            assert _changes(ours[key]) == _changes(results), f"{output}, seed {seed}: {key}"
+            assert ours[key][-1] == results[-1], f"{output}: last result of {key}"
+            assert _changes(ours[key]) == _changes(results), f"{output}: {key}"
             counted += len(results)
     assert counted > 50_000
-    record_property(TOLD, f"seed {seed}, {counted:,} results compared")
+    record_property(TOLD, f"{counted:,} results compared")
 
 
 def _rows(departed: Sequence[Fed]) -> Iterator[Fed]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -19,10 +17,8 @@ CHANGES = 200
 
 @pytest.fixture
 def rows(
-    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path, seed: int
 ) -> Iterator[GroupedRows]:
-    seed = int(os.environ.get("EOS_TEST_SEED", random.randrange(2**32)))
-    print(f"EOS_TEST_SEED={seed}")
     name = unique_name("grouped")
     made = GroupedRows(kafka.bootstrap_servers, name, tmp_path / name, seed, partitions=3)
     yield made

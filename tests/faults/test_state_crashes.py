@@ -29,10 +29,8 @@ KILLS = 40
 
 
 def test_a_store_killed_in_the_middle_of_writes_has_all_of_them_and_its_position(
-    tmp_path: Path,
+    tmp_path: Path, seed: int
 ) -> None:
-    seed = int(os.environ.get("EOS_TEST_SEED", random.randrange(2**32)))
-    print(f"EOS_TEST_SEED={seed}")
     draw = random.Random(seed)
     expected = Expected()
     with writers(tmp_path) as host:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import TOLD
 from tests.support.applications.load import Feeder
 from tests.support.applications.pipeline import Pipeline, wait_until
 from tests.support.servers.three_brokers import Failure, ThreeBrokers
@@ -55,10 +54,8 @@ def test_workers_start_and_their_siblings_run_on_while_a_killed_broker_is_replac
 
 @pytest.mark.exhaustive
 def test_a_broker_and_a_worker_killed_at_random_end_no_other_worker(
-    brokers: ThreeBrokers, replicated: Replicated, record_property: Callable[[str, object], None]
+    brokers: ThreeBrokers, replicated: Replicated, seed: int
 ) -> None:
-    seed = random.randrange(2**32)
-    record_property(TOLD, f"seed {seed}")
     chance = random.Random(seed)
     pipeline = replicated()
     supervised = Supervised(pipeline)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +13,8 @@ from tests.support.applications.joined import Shop
 
 @pytest.mark.slow
 def test_joins_of_every_kind_give_what_the_inputs_say_although_their_worker_is_killed(
-    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+    kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path, seed: int
 ) -> None:
-    seed = int(os.environ.get("EOS_TEST_SEED", random.randrange(2**32)))
-    print(f"EOS_TEST_SEED={seed}")
     name = unique_name("shop")
     shop = Shop(kafka.bootstrap_servers, name, tmp_path / name, seed)
     try:

@@ -13,6 +13,8 @@ from tests.support.applications.identity import topic_id
 from tests.support.applications.patterned import TOPOLOGY, Patterned
 from tests.support.applications.pipeline import WorkerProcess, wait_until
 from tests.support.processes.commands import here
+from tests.support.processes.programs import Finished
+from tests.support.verifiers.asked import ANY_PORT, Scraped, addresses_of
 
 Make = Callable[..., Patterned]
 
@@ -172,3 +174,52 @@ def test_plan_and_describe_show_the_pattern_and_its_topics(make: Make) -> None:
     acls = here("plan", str(pipeline.topology_file), "--acls", "--set", servers)
     assert "Topic app* (prefixed): Read" in acls.out, acls.out
     assert f"Topic {pipeline.topic('one')}:" not in acls.out
+
+
+def test_commands_and_gauges_know_the_matched_topics(make: Make) -> None:
+    pipeline = make()
+    for ending in ("one", "two"):
+        pipeline.create(ending, 2)
+    pipeline.apply()
+    for ending in ("one", "two"):
+        pipeline.send(ending, 10)
+    recorded = ["worker.receipts=true"]
+    worker = pipeline.start_worker(settings=[*recorded, f"worker.http_address={ANY_PORT}"])
+    pipeline.wait_until_merged()
+    wait_until(lambda: pipeline.findings() == [], "the counts of all records")
+    addresses = addresses_of(worker)
+    known = [pipeline.topic(ending) for ending in ("one", "two")]
+
+    def measured() -> set[str]:
+        return {labels["topic"] for labels in Scraped(addresses).labels("lag_records")}
+
+    wait_until(lambda: {*known} <= measured(), "the lag of each matched topic")
+    wait_until(lambda: Scraped(addresses).sum("lag_records") == 0, "no lag")
+    read = [Scraped(addresses).sum("records_read_total", topic=topic) for topic in known]
+    assert read == [10, 10]
+    ended_well(worker)
+
+    def run(command: str, *arguments: str) -> Finished:
+        servers = f"kafka.bootstrap_servers={pipeline.bootstrap_servers}"
+        settings = [part for one in (servers, *recorded) for part in ("--set", one)]
+        return here(command, *arguments, str(pipeline.topology_file), *settings)
+
+    audited = run("audit")
+    assert audited.exit_code == 0, audited.out
+    assert "40 input records processed, 60 output records visible" in audited.out
+    doctor = run("doctor")
+    assert (doctor.exit_code, doctor.out.count("error:")) == (0, 0), doctor.out
+    for topic in ("merged", "counted"):
+        [*records] = pipeline.read(f"{pipeline.name}.{topic}")
+        place = f"{records[-1].topic()}[{records[-1].partition()}]@{records[-1].offset()}"
+        found = run("why", place).out
+        assert f"input        {pipeline.name}" in found
+        assert ".from." in found
+        assert "gives this record, byte for byte" in found
+
+    pipeline.delete("two")
+    wait_until(lambda: pipeline.topic("two") not in run("plan").out, "the deletion")
+    audited = run("audit")
+    assert audited.exit_code == 0, audited.out
+    assert "30 input records processed" in audited.out
+    assert f"topic {pipeline.topic('two')} was deleted: its 20 outputs are not" in audited.out

@@ -1,9 +1,11 @@
-"""Servers and programs that modules of several folders use: a plugin of the root conftest.py."""
+"""Servers, programs and seeds that modules of several folders use (a plugin)."""
 
 from __future__ import annotations
 
+import os
+import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
@@ -11,7 +13,7 @@ from psycopg import sql
 
 from eosframework.embedded import start_kafka
 from eosframework.errors import ConfigurationError, EosError
-from tests.conftest import SMALL_BROKER, KafkaService
+from tests.conftest import SMALL_BROKER, TOLD, KafkaService
 from tests.support.processes.browser import Browser, running_browser
 from tests.support.servers.databases import DATABASE_PASSWORD, dsn_with
 from tests.support.servers.schema_registry import Registry, start_registry
@@ -24,6 +26,15 @@ UNPROTECTED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
+
+
+@pytest.fixture
+def seed(record_property: Callable[[str, object], None]) -> int:
+    """A seed that each run draws anew and names; `EOS_TEST_SEED=` repeats a run's."""
+    drawn = int(os.environ.get("EOS_TEST_SEED", random.randrange(2**32)))
+    print(f"EOS_TEST_SEED={drawn}")
+    record_property(TOLD, f"seed {drawn}")
+    return drawn
 
 
 @pytest.fixture(scope="module")

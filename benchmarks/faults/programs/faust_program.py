@@ -19,6 +19,7 @@ app = faust.App(
     broker_commit_interval=stamp.COMMIT_SECONDS,
     consumer_auto_offset_reset="earliest",
     topic_partitions=4,
+    topic_replication_factor=stamp.REPLICAS,
     web_enabled=False,
 )
 numbers = app.topic(stamp.INPUT, key_type=bytes, value_serializer="json")

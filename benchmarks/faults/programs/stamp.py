@@ -14,6 +14,7 @@ TRANSACTIONAL_ID = os.environ.get("FAULTS_TRANSACTIONAL_ID", "")
 COMMIT_SECONDS = float(os.environ.get("FAULTS_COMMIT_SECONDS", "0.5"))
 SESSION_TIMEOUT_MS = int(os.environ.get("FAULTS_SESSION_TIMEOUT_MS", "45000"))
 TRANSACTION_TIMEOUT_MS = int(os.environ.get("FAULTS_TRANSACTION_TIMEOUT_MS", "60000"))
+REPLICAS = int(os.environ.get("FAULTS_REPLICAS", "1"))
 DIRECTORY = os.environ.get("FAULTS_DIRECTORY", "")
 RAISE = os.environ.get("FAULTS_RAISE", "")
 

@@ -21,9 +21,10 @@ from eosframework.kafka.client.partitioner import partition_of
 from eosframework.kafka.consumer.range_reader import read_ranges
 from eosframework.process.steps import OnProgress, ignore_progress
 from eosframework.records import TopicPartition
+from eosframework.state.layout import Row
 from eosframework.state.manifest import StoreLabel
 from eosframework.state.memory import MemoryStore
-from eosframework.state.query import BoundedRows, QueriedStore, Row, key_of
+from eosframework.state.query import BoundedRows, QueriedStore, key_of
 from eosframework.state.store_directories import (
     FoundStores,
     application_directory,

@@ -11,7 +11,8 @@ from eosframework.engine.operators.store_transaction import CommittedStore
 from eosframework.engine.stores.shared_stores import SharedStores, StoresGone
 from eosframework.engine.stores.state_ports import Reached
 from eosframework.errors import KeyElsewhere, StoreNotReady
-from eosframework.state.query import QueriedStore, Row, queried_stores
+from eosframework.state.layout import Row
+from eosframework.state.query import QueriedStore, queried_stores
 from eosframework.topology.graph.graph import Graph
 
 PartitionOf = Callable[[bytes, int], int]

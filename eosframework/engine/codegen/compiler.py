@@ -250,7 +250,8 @@ def _closes(part: SubTopology) -> bool:
         return True
     joins = (node.join for node in nodes_of(part) if isinstance(node, JoinSide))
     waits = any(isinstance(j, StreamJoin) and j.emit is Emit.CLOSE for j in joins)
-    return waits or any(store.window is not None for store in part.stores)
+    windows = (store.window for store in part.stores if store.window is not None)
+    return waits or any(window.is_timed for window in windows)
 
 
 def compile_source(source: Source, context: CompileContext = NO_CONTEXT) -> CompiledSource:

@@ -16,7 +16,7 @@ import orjson
 from eosframework.errors import RunError, TopologyError
 from eosframework.serialization.serdes import Serde
 from eosframework.serialization.strict_json import read, write
-from eosframework.topology.spec.step_spec import KEY_COLUMN, TIME_COLUMN, Columns
+from eosframework.topology.spec.batch_spec import KEY_COLUMN, TIME_COLUMN, Columns
 
 
 def _required(name: str) -> Any:

@@ -28,7 +28,7 @@ from eosframework.engine.operators.arrow_conversion import (
 from eosframework.errors import EosError, RunError, raised_by_functions
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import Operator, Step
-from eosframework.topology.spec.step_spec import KEY_COLUMN, TIME_COLUMN, Columns
+from eosframework.topology.spec.batch_spec import KEY_COLUMN, TIME_COLUMN, Columns
 
 
 def _call_of(step: Step) -> Callable[[RecordBatch], Any]:

@@ -23,6 +23,7 @@ from eosframework.engine.operators.handlers import Handler, Timers
 from eosframework.engine.operators.history import Chunks, VersionedRows
 from eosframework.engine.operators.key_windows import SessionWindows, SlidingWindows
 from eosframework.engine.operators.list_folds import distinct, ranked
+from eosframework.engine.operators.record_windows import RecordWindows
 from eosframework.engine.operators.store_transaction import (
     CommittedStore,
     Journal,
@@ -404,7 +405,7 @@ def format_of(store: Store, partition: int | None = None) -> EntryFormat:
     upgrade = None if store.upgrade is None else store.upgrade.call
     kind = EntryFormat
     if store.window is not None:
-        own = store.window.kind in (WindowKind.SLIDING, WindowKind.SESSION)
+        own = store.window.kind in (WindowKind.SLIDING, WindowKind.SESSION, WindowKind.RECORDS)
         kind = SpansFormat if own else WindowFormat
     holder = of_store(store.name, store.changelog, partition)
     return kind(store.name, store.value, store.version, upgrade, holder)
@@ -484,14 +485,17 @@ def _windowed(
         by = node.functions.get("by")
         return Deduplication(store, window, alarm, None if by is None else by.call)
     fold, updates = _fold_of(node), node.emit is Emit.EACH
-    if window.kind in (WindowKind.HOPPING, WindowKind.SLIDING) and fold is not folds.COUNT:
+    overlapping = (WindowKind.HOPPING, WindowKind.SLIDING, WindowKind.RECORDS)
+    if window.kind in overlapping and fold is not folds.COUNT:
         fold = owning(fold)
     if window.kind in (WindowKind.TUMBLING, WindowKind.HOPPING):
         aligned = AlignedWindows if window.zone is None else ZoneWindows
         return aligned(store, window, alarm, fold, shows_updates=updates)
-    kind = SlidingWindows if window.kind is WindowKind.SLIDING else SessionWindows
     form = store.form
     assert isinstance(form, SpansFormat), "format_of gives it to these kinds"
+    if window.kind is WindowKind.RECORDS:
+        return RecordWindows(store, window, alarm, fold, form)
+    kind = SlidingWindows if window.kind is WindowKind.SLIDING else SessionWindows
     return kind(store, window, alarm, fold, form, limits, shows_updates=updates)
 
 

@@ -95,7 +95,7 @@ class Subscriptions:
         Returns:
             None in place of the row if a row is deleted that was not there.
         """
-        place = _KEY + key
+        place = subscription_key(key)
         known = self._store.get(place)
         if known is None:
             if row is None:
@@ -103,7 +103,7 @@ class Subscriptions:
             before = old = None
         else:
             before = known[0]
-            old = _foreign_of(before)
+            old = read_subscription(before)[1]
         now = None if foreign is None else self._encoded(foreign)
         if row is not None and before is not None and old == now:
             flags = IS_ROW if now is None else IS_ROW | HAS_KEY
@@ -140,9 +140,15 @@ class Subscriptions:
             ) from error
 
 
-def _foreign_of(kept: bytes) -> bytes | None:
-    """Return the encoded foreign key of a subscription in its store; None: it is null."""
-    return None if len(kept) == _VERSION.size else kept[_VERSION.size + len(_KEY) :]
+def subscription_key(key: bytes) -> bytes:
+    """Return the key of a left row's subscription in its store."""
+    return _KEY + key
+
+
+def read_subscription(kept: bytes) -> tuple[int, bytes | None]:
+    """Return the version of a stored subscription, and its encoded foreign key; None: none."""
+    foreign = None if len(kept) == _VERSION.size else kept[_VERSION.size + len(_KEY) :]
+    return _VERSION.unpack_from(kept)[0], foreign
 
 
 class Answering:
@@ -190,6 +196,18 @@ class Answering:
         kind, data = (_ABSENT, b"") if now is None else (_FOUND, self._encode(now))
         for place, (version, _) in self._store.scan(prefix, _after(prefix)):
             yield place[len(prefix) :], kind + version + data, timestamp
+
+
+def subscribers_of(foreign: bytes) -> tuple[bytes, bytes]:
+    """Return the first key of the subscriptions to a foreign key, and the one after the last."""
+    prefix = _prefix(foreign)
+    return prefix, _after(prefix)
+
+
+def read_subscriber(place: bytes) -> tuple[bytes, bytes]:
+    """Return the encoded foreign key in the key of a subscription to it, and that of the row."""
+    end = _LENGTH.size + _LENGTH.unpack_from(place)[0]
+    return place[_LENGTH.size : end], place[end:]
 
 
 def _prefix(foreign: bytes) -> bytes:

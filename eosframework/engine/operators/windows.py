@@ -245,6 +245,9 @@ class WindowOperator(TimedState):
         self._store = store
         self._floor = 0
 
+    _floor_of_new = 0
+    """The floor of a new store."""
+
     @abstractmethod
     def update(self, key: bytes, value: Any, timestamp: int, now: int) -> Sequence[Result] | None:
         """Take a record; see `_Update`."""
@@ -283,7 +286,7 @@ class WindowOperator(TimedState):
         mark: Entry | None = self._store.get(MARK_KEY)
         signature = self.window.signature
         if mark is None and next(iter(self._store.scan()), None) is None:
-            self._store.put(MARK_KEY, mark := (_Mark(signature), 0))
+            self._store.put(MARK_KEY, mark := (_Mark(signature), self._floor_of_new))
         if mark is None or mark[0].signature != signature:
             found = (
                 "values without windows" if mark is None else windows_in_words(mark[0].signature)

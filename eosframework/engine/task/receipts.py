@@ -97,6 +97,12 @@ class Receipt:
             return None
         return receipt if 0 <= receipt.index < receipt.count and receipt.first >= 0 else None
 
+    @classmethod
+    def of(cls, message: Message) -> Receipt | None:
+        """Return the receipt of an output; None: it has none of this version."""
+        headers = message.headers() or ()
+        return next((cls.parse(data) for name, data in headers if name == HEADER_RECEIPT), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Series:

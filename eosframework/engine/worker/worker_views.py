@@ -17,7 +17,7 @@ from eosframework.engine.task.task import Task
 from eosframework.engine.task.task_states import TaskState
 from eosframework.engine.worker.worker_plan import WorkerCounts
 from eosframework.records import Position, TopicPartition
-from eosframework.topology.graph.graph import Aggregate, Step, StreamJoin
+from eosframework.topology.graph.graph import Aggregate, Step, Store, StreamJoin
 from eosframework.topology.graph.walk import nodes_of
 
 
@@ -101,9 +101,13 @@ def late_places(parts: Iterable[CompiledPart]) -> dict[LatePlace, int]:
         LatePlace(node.name, topic): 0
         for part in parts
         for node in part.keyed
-        if isinstance(node, StreamJoin) or (isinstance(node, Aggregate) and node.store.window)
+        if isinstance(node, StreamJoin) or (isinstance(node, Aggregate) and _is_timed(node.store))
         for topic in part.sources
     }
+
+
+def _is_timed(store: Store) -> bool:
+    return store.window is not None and store.window.is_timed
 
 
 def call_figures(

@@ -35,6 +35,7 @@ from eosframework.engine.failures.failure_headers import (
     HEADER_TOPIC,
 )
 from eosframework.engine.operators.watermarks import WATERMARK_KEY
+from eosframework.engine.task.receipts import Receipt
 from eosframework.errors import StartRefused
 from eosframework.kafka.admin.auto_creation import ChosenTopics
 from eosframework.kafka.consumer.range_reader import Ranges
@@ -76,6 +77,7 @@ from eosframework.topology.graph.walk import (
     has_state,
     nodes_of,
 )
+from eosframework.topology.spec.topology_spec import matches
 from eosframework.transactions.ports import Message
 
 
@@ -288,6 +290,8 @@ class _Audit:
         self._unproved = unproved_topics(graph)
         self._not_judged: Counter[str] = Counter()
         """By topic: the number of outputs left out."""
+        self._of_deleted: Counter[str] = Counter()
+        """By deleted topic that a pattern matched: the number of its outputs."""
         self._replayed: dict[str, str] = {}
         """By place of each replayed dead letter: the source topic of its record."""
 
@@ -465,6 +469,9 @@ class _Audit:
                     continue
                 if books.add(partition, message) or self._is_replay(partition, message):
                     continue
+                if (deleted := self._deleted_input(message)) is not None:
+                    self._of_deleted[deleted] += 1
+                    continue
                 digest = digest_of(
                     partition.topic,
                     message.key(),
@@ -476,6 +483,14 @@ class _Audit:
                     self._not_judged[partition.topic] += 1
                 elif portions.is_whole or sieve(digest):
                     self._found.add(partition, message.offset(), digest)
+
+    def _deleted_input(self, message: Message) -> str | None:
+        """Return the topic of an output's input that a pattern matched, and that is gone."""
+        receipt = Receipt.of(message)
+        if receipt is None or receipt.application != self._graph.application:
+            return None
+        is_matched = any(matches(one.pattern, receipt.topic) for one in self._graph.patterns)
+        return receipt.topic if is_matched and receipt.topic not in self._graph.readers else None
 
     def _look_elsewhere(
         self, matching: Matching, portions: Portions, now: ProcessedInput
@@ -538,6 +553,10 @@ class _Audit:
                 f"cannot judge stateful tasks or tasks that write a repartition topic"
             )
         self._notes += [*notes_on_jobs(portions.processed.jobs), *portions.rows.notes()]
+        self._notes += [
+            f"topic {topic} was deleted: its {count:,} outputs are not judged"
+            for topic, count in sorted(self._of_deleted.items())
+        ]
         for topic, step in self._unproved.items():
             self._notes.append(
                 f"topic {topic}: {self._not_judged[topic]:,} outputs without a receipt are not "

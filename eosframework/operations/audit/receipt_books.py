@@ -23,7 +23,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt, Series
+from eosframework.engine.task.receipts import Receipt, Series
 from eosframework.operations.audit.audit_verdict import DETAILS_OF_A_KIND, Detail, Details, Verdict
 from eosframework.operations.audit.bitmap import Bitmap, Bytemap
 from eosframework.records import TopicPartition
@@ -385,14 +385,11 @@ class Books:
         return next((one for one in shelf if one.span.series.since == receipt.since), None)
 
     def _own(self, message: Message) -> Receipt | None:
-        for name, value in message.headers() or ():
-            if name == HEADER_RECEIPT:
-                receipt = Receipt.parse(value)
-                if receipt is None or receipt.application != self._application:
-                    return None
-                partition = TopicPartition(receipt.topic, receipt.partition)
-                return receipt if partition in self._shelves else None
-        return None
+        receipt = Receipt.of(message)
+        if receipt is None or receipt.application != self._application:
+            return None
+        partition = TopicPartition(receipt.topic, receipt.partition)
+        return receipt if partition in self._shelves else None
 
 
 class _BookVerdict:

@@ -23,6 +23,7 @@ from eosframework.operations.console.timelines import (
 from eosframework.process.steps import StepText
 from eosframework.records import WindowResult, whole_number
 from eosframework.state.query import as_json, plain, queried_stores
+from eosframework.topology.spec.keyed_spec import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +244,9 @@ def state_page(console: Console, fields: Fields) -> Page:
             reading = app.rows_of(name, first, last, source)
         else:
             reading = app.row_of(name, key, source)
-    is_windowed = name in stores and stores[name].store.window is not None
+    window = stores[name].store.window if name in stores else None
     found = None if reading is None else reading.value
-    rows = [] if found is None else _shown_rows(found, is_windowed=is_windowed)
+    rows = [] if found is None else _shown_rows(found, window)
     values = {
         "stores": stores,
         "sources": _SOURCES if app.addresses else {k: _SOURCES[k] for k in ("changelog", "files")},
@@ -254,7 +255,7 @@ def state_page(console: Console, fields: Fields) -> Page:
         "fields": fields,
         "reading": reading,
         "rows": rows,
-        "is_windowed": is_windowed,
+        "is_windowed": window is not None,
         "timeline": _timeline_of(rows) if key and not fields.get("scan") else None,
     }
     return Page("state.html", "State", values, is_live=False)
@@ -279,18 +280,19 @@ def after_prefix(prefix: str) -> str | None:
     return kept[:-1] + chr(0xE000 if 0xD800 <= following < 0xE000 else following)
 
 
-def _shown_rows(found: Mapping[str, Any], *, is_windowed: bool) -> list[dict[str, Any]]:
+def _shown_rows(found: Mapping[str, Any], declared: Window | None) -> list[dict[str, Any]]:
     """Return rows with their keys and values as text; those of windows have their window apart."""
+    is_timed = declared is None or declared.is_timed
     rows: list[dict[str, Any]] = []
     for row in found["found"]:
-        window = _window_of(row["value"]) if is_windowed else None
+        window = None if declared is None else _window_of(row["value"])
         value = row["value"] if window is None else window["value"]
         key = row.get("key", found.get("key"))
         rows.append(
             {
                 "key": key if isinstance(key, str) else as_json(_plain_key(key)).decode(),
                 "value": as_json(value).decode(),
-                "window": window,
+                "window": window and {**window, "is_timed": is_timed},
                 "timestamp": row["timestamp"],
                 "partition": row.get("partition", found.get("partition")),
             }
@@ -314,8 +316,9 @@ def _plain_key(key: Any) -> Any:
 
 
 def _timeline_of(rows: list[dict[str, Any]]) -> Timeline | None:
-    """Return the windows of a key as a timeline; None: it has none."""
-    return windows_timeline([row["window"] for row in rows if row["window"] is not None])
+    """Return the windows of a key as a timeline; None: it has none, or they are not of time."""
+    windows = [row["window"] for row in rows if row["window"] is not None]
+    return windows_timeline([window for window in windows if window["is_timed"]])
 
 
 def transactions_page(console: Console, fields: Fields) -> Page:

@@ -40,6 +40,7 @@ from eosframework.operations.console.pages import (
     transactions_page,
 )
 from eosframework.operations.console.why_page import start_why, why_page
+from eosframework.records import bounds_in_words
 from eosframework.serialization.bounds import WRONG_TOKENS
 
 
@@ -115,6 +116,8 @@ def _period(window: Mapping[str, Any] | None) -> str:
     """Return the start and the end of a window in UTC, as exact as they are."""
     if window is None:
         return "–"
+    if not window["is_timed"]:
+        return bounds_in_words(window["start"], window["end"], is_timed=False)
     first, last = (_datetime(window[name]) for name in ("start", "end"))
     if first is None or last is None:
         return f"{window['start']} to {window['end']} ms since 1970"

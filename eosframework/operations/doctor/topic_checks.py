@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -31,6 +31,8 @@ from eosframework.txnid import ownership_topic
 
 _OF_ALL_TOPICS = {"min.insync.replicas", "unclean.leader.election.enable"}
 """Settings that other checks compare, of every topic."""
+
+WEEK_MS = 7 * 24 * 3_600_000
 
 Existing = dict[str, TopicDescription]
 
@@ -366,11 +368,34 @@ def chosen_outputs(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
-    """Find inputs and outputs with compaction."""
-    for topic, facts in snapshot.existing(*snapshot.sources, *snapshot.sinks).items():
-        policy = (facts.values or {}).get("cleanup.policy") or ""
+    """Find outputs with compaction, and inputs that are no tables."""
+    topics = set(snapshot.sources).difference(_tables(snapshot)).union(snapshot.sinks)
+    for topic, policy, _ in _compacted(snapshot, topics):
+        yield Observation(f"topic {topic}", f"cleanup.policy={policy}")
+
+
+def table_deletions(snapshot: Snapshot) -> Iterator[Observation]:
+    """Find tables whose deletions compaction removes soon."""
+    for topic, _, values in _compacted(snapshot, _tables(snapshot)):
+        kept_ms = int(values.get("delete.retention.ms") or WEEK_MS)
+        if kept_ms < WEEK_MS:
+            fix = alter_topic(snapshot, topic, "delete.retention.ms", WEEK_MS)
+            yield Observation(f"topic {topic}", f"delete.retention.ms={kept_ms}", fix=fix)
+
+
+def _tables(snapshot: Snapshot) -> set[str]:
+    """Return the topics of sources that are tables."""
+    parts = snapshot.graph.sub_topologies
+    return {source.topic for part in parts for source in part.sources if source.is_table}
+
+
+def _compacted(snapshot: Snapshot, topics: Iterable[str]) -> Iterator[tuple[str, str, Values]]:
+    """Yield each topic with compaction, its policy and its settings."""
+    for topic, facts in snapshot.existing(*sorted(topics)).items():
+        values = facts.values or {}
+        policy = values.get("cleanup.policy") or ""
         if "compact" in policy:
-            yield Observation(f"topic {topic}", f"cleanup.policy={policy}")
+            yield topic, policy, values
 
 
 def batch_size(snapshot: Snapshot) -> Iterator[Observation]:
@@ -525,6 +550,7 @@ CHECKS = {
     "missing-topics": missing_topics,
     "chosen-outputs": chosen_outputs,
     "compacted-topics": compacted_topics,
+    "table-deletions": table_deletions,
     "partitioner": foreign_partitioners,
     "batch-size": batch_size,
     "record-size": record_size,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from eosframework.application.composition.ids import known_leases
 from eosframework.config import Settings
 from eosframework.engine.operators.watermarks import WATERMARK_KEY
-from eosframework.engine.task.receipts import HEADER_RECEIPT, Receipt
+from eosframework.engine.task.receipts import Receipt
 from eosframework.engine.task.transaction_receipts import transaction_of
 from eosframework.errors import ConfigurationError
 from eosframework.kafka.admin.cluster_admin import ClusterAdmin
@@ -86,7 +86,7 @@ def cause_of(
         transaction = transaction_of_record(wire, place)
         message = _record_at(settings, place)
         headers = message.headers() or ()
-        receipt, of_transaction = _receipt_in(message), transaction_of(headers)
+        receipt, of_transaction = Receipt.of(message), transaction_of(headers)
         found = Explanation(
             place=place,
             key=bytes_shown(message.key()),
@@ -139,13 +139,6 @@ def _record_at(settings: Settings, place: RecordPlace) -> Message:
     for _, messages in read_ranges(settings.kafka, ranges, undecided=True):
         return messages[0]
     raise ConfigurationError(f"{place} is not there any more; it was removed meanwhile")
-
-
-def _receipt_in(message: Message) -> Receipt | None:
-    for name, value in message.headers() or ():
-        if name == HEADER_RECEIPT:
-            return Receipt.parse(value)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +230,7 @@ class _Search:
             message = _record_at(self.settings, at)
             if message.key() == WATERMARK_KEY:
                 return _Chain(places, begins_with_watermark=not places)
-            receipt = _receipt_in(message)
+            receipt = Receipt.of(message)
             if receipt is None:
                 break
             at = RecordPlace(TopicPartition(receipt.topic, receipt.partition), receipt.offset)

@@ -9,7 +9,7 @@ from typing import Any
 from eosframework.engine.task.receipts import Receipt
 from eosframework.engine.task.transaction_receipts import TransactionReceipt
 from eosframework.kafka.inspect.written_record import RecordPlace, RecordTransaction
-from eosframework.records import moment
+from eosframework.records import bounds_in_words, moment
 from eosframework.state.query import as_json
 from eosframework.topology.graph.code_places import Code
 
@@ -41,7 +41,8 @@ class MetEntry:
 
     Args:
         value: decoded; None: there was no entry.
-        window: start and end in milliseconds; None: it is no window.
+        window: start and end in milliseconds, or as numbers of records; None: it is no window.
+        is_timed: false: the window is one of records.
     """
 
     store: str
@@ -49,6 +50,7 @@ class MetEntry:
     value: Any
     timestamp: int | None = None
     window: tuple[int, int] | None = None
+    is_timed: bool = True
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, for JSON."""
@@ -58,6 +60,7 @@ class MetEntry:
             "value": self.value,
             "timestamp": self.timestamp,
             "window": None if self.window is None else list(self.window),
+            "is_timed": self.is_timed,
         }
 
 
@@ -206,7 +209,9 @@ def _lines(found: Explanation) -> Iterator[str]:
 
 def _rerun_lines(rerun: Rerun) -> Iterator[str]:
     for index, entry in enumerate(rerun.met):
-        window = "" if entry.window is None else "  {} to {}".format(*map(moment, entry.window))
+        window = ""
+        if entry.window is not None:
+            window = f"  {bounds_in_words(*entry.window, is_timed=entry.is_timed)}"
         value = "no entry" if entry.value is None else _json(entry.value)
         head = "state met" if not index else ""
         yield f"  {head:<12} {entry.store}: {_json(entry.key)}{window}  {value}"

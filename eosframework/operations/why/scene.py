@@ -34,9 +34,11 @@ from eosframework.operations.why.rerun import (
 from eosframework.operations.why.state_history import HistoryMissing, StateHistory, StoreContent
 from eosframework.process.steps import OnProgress
 from eosframework.records import TopicPartition, WindowResult
+from eosframework.state.layout import Row
 from eosframework.state.memory import MemoryStore, MemoryTaskStores
-from eosframework.state.query import Row, layout_of
+from eosframework.state.query import layout_of
 from eosframework.topology.graph.graph import Store
+from eosframework.topology.spec.keyed_spec import Window
 from eosframework.transactions.ports import Message, Output
 
 MOST_RECORDS = 100_000
@@ -368,11 +370,11 @@ class _Inputs:
         except HistoryMissing as error:
             self.missing.append(f"inputs: {error}")
             return None
+        windows = {store.name: store.window for store in self._scene.code.part.stores}
         found = {
             place: None
             for row in met
-            for place, time_ms in provenance.of(row.place)
-            if row.entry.window is None or row.entry.window[0] <= time_ms <= row.entry.window[1]
+            for place in _within(row.entry, windows[row.place[0]], provenance.of(row.place))
         }
         if len(last) == 1 and last[0][1].key() != WATERMARK_KEY:
             found[self._origin(*last[0])] = None
@@ -424,6 +426,20 @@ class _Inputs:
             outputs = task.run([(partition, message)])
             provenance.wrote(self._origin(partition, message), time_ms, task.written(outputs))
         return provenance
+
+
+def _within(
+    entry: MetEntry, window: Window | None, writers: Sequence[tuple[RecordPlace, int]]
+) -> Iterator[RecordPlace]:
+    """Yield the records in an entry, of those that wrote it."""
+    if entry.window is None:
+        yield from (place for place, _ in writers)
+        return
+    start, end = entry.window
+    if window is None or window.is_timed:
+        yield from (place for place, time_ms in writers if start <= time_ms <= end)
+    elif end - start != window.records:  # A complete window was sent, and is an input of nothing.
+        yield from (place for place, _ in writers[start - end :])
 
 
 def _of_record(rows: Sequence[_MetRow], record: Message) -> Sequence[_MetRow]:
@@ -488,15 +504,17 @@ def _decoded(code: TaskCode, store: Store, key: bytes, data: bytes) -> Iterator[
         yield _MetRow(entry, (store.name, key), key)
         return
     for row in rows:
-        yield _MetRow(_entry(store.name, row), (store.name, key), _key_bytes(store, row))
+        yield _MetRow(_entry(store, row), (store.name, key), _key_bytes(store, row))
 
 
-def _entry(store: str, row: Row) -> MetEntry:
+def _entry(store: Store, row: Row) -> MetEntry:
     key = bytes_shown(row.key) if isinstance(row.key, bytes) else row.key
     if isinstance(row.value, WindowResult):
         result = cast("WindowResult", row.value)
-        return MetEntry(store, key, result.value, row.timestamp, (result.start, result.end))
-    return MetEntry(store, key, row.value, row.timestamp)
+        is_timed = store.window is None or store.window.is_timed
+        bounds = result.start, result.end
+        return MetEntry(store.name, key, result.value, row.timestamp, bounds, is_timed)
+    return MetEntry(store.name, key, row.value, row.timestamp)
 
 
 def _key_bytes(store: Store, row: Row) -> bytes:

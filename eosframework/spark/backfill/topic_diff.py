@@ -120,6 +120,8 @@ def _fitting(spec: TopologySpec, topic: str) -> Comparison:
 
 
 def _of_windows(topic: str, changes: Changes, window: Window, sink: SinkSpec) -> Comparison:
+    if not window.is_timed:  # Each result is one of its own, and no range of times cuts it.
+        return Comparison()
     is_readable = not changes.is_shaped and sink.value in (None, WINDOW.name, JSON.name)
     if is_readable:
         # After a new key, results of several keys may share one.

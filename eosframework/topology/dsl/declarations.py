@@ -16,10 +16,10 @@ from eosframework.records import Record
 from eosframework.serialization import references
 from eosframework.serialization.schemas import Registered
 from eosframework.serialization.serdes import SerdeLike, serde_of
+from eosframework.topology.spec.batch_spec import columns_of
 from eosframework.topology.spec.call_spec import RateLike
 from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
 from eosframework.topology.spec.loaded import Place
-from eosframework.topology.spec.step_spec import columns_of
 from eosframework.topology.spec.topology_spec import (
     DeadLetter,
     SinkSpec,
@@ -351,18 +351,25 @@ def policy_of(policy: Any) -> OnErrorLike | None:
 
 
 def tumbling(
-    size: DurationLike | None = None, *, zone: str | None = None, **parts: float
+    size: DurationLike | None = None,
+    *,
+    records: int | None = None,
+    zone: str | None = None,
+    **parts: float,
 ) -> WindowSpec:
     """Return windows of one size, one after the other.
 
     Args:
         size: a timedelta, or as in `"1h"`.
+        records: instead of a size: windows of so many records of a key, in their order of arrival.
         zone: for `"1d"`, `"7d"` (weeks from Monday) or other days: the time zone, as
             `"Europe/Berlin"`, from whose midnights windows last, for 23 to 25 hours a day. None:
             windows are aligned to the epoch (UTC).
         parts: arguments of a timedelta, instead of a size: `hours=1`.
     """
     stated = {} if zone is None else {"zone": zone}
+    if records is not None:
+        return _records({"records": records, **stated}, size, parts)
     return window_of({"tumbling": _duration(size, parts), **stated})
 
 
@@ -377,14 +384,25 @@ def hopping(size: DurationLike | None = None, *, every: DurationLike, **parts: f
     return window_of({"hopping": _duration(size, parts), "every": every})
 
 
-def sliding(size: DurationLike | None = None, **parts: float) -> WindowSpec:
+def sliding(
+    size: DurationLike | None = None,
+    *,
+    records: int | None = None,
+    step: int | None = None,
+    **parts: float,
+) -> WindowSpec:
     """Return a window for every set of records at most `size` apart, as in Kafka Streams.
 
     Args:
         size: a timedelta, or as in `"5m"`.
+        records: instead of a size: the last so many records of a key, in their order of arrival.
+        step: with `records`: the records of a key from one window to the next. None: 1.
         parts: arguments of a timedelta, instead of a size: `minutes=5`.
     """
-    return window_of({"sliding": _duration(size, parts)})
+    if records is not None:
+        return _records({"records": records, "step": 1 if step is None else step}, size, parts)
+    stated = {} if step is None else {"step": step}
+    return window_of({"sliding": _duration(size, parts), **stated})
 
 
 def session(gap: DurationLike | None = None, **parts: float) -> WindowSpec:
@@ -423,7 +441,23 @@ def window_of(declared: Mapping[str, Any]) -> WindowSpec:
         raise TopologyError(f"{caller()}: {where or 'window'}: {detail['msg']}") from error
 
 
+def _records(
+    declared: Mapping[str, Any], size: DurationLike | None, parts: Mapping[str, float]
+) -> WindowSpec:
+    if size is not None or parts:
+        raise TopologyError(
+            f"{caller()}: a window is of a time or of a number of records, and this one of both; "
+            f"leave one out"
+        )
+    return window_of(declared)
+
+
 def _duration(size: DurationLike | None, parts: Mapping[str, float]) -> DurationLike:
+    if "records" in parts:
+        raise TopologyError(
+            f"{caller()}: records is for tumbling and sliding windows: tumbling(records=5) is each "
+            f"five records of a key, sliding(records=5, step=2) the last five after each second one"
+        )
     if (size is None) == (not parts):
         raise TopologyError(
             f"{caller()}: a window has either a size, as in '1h', or parts of one, as in hours=1"

@@ -34,8 +34,8 @@ from eosframework.topology.dsl.declarations import (
     policy_of,
 )
 from eosframework.topology.spec.call_spec import DEFAULT_BATCH
+from eosframework.topology.spec.join_spec import How
 from eosframework.topology.spec.keyed_spec import DurationLike, WindowSpec
-from eosframework.topology.spec.step_spec import How
 from eosframework.topology.spec.topology_spec import (
     DEFAULT_BRANCH,
     SinkSpec,
@@ -278,7 +278,8 @@ class KeyedStream(Joinable[K, V]):
 
         Args:
             window: `tumbling(hours=1)`, `hopping("1h", every="10m")`, `sliding(minutes=5)` or
-                `session(minutes=30)`.
+                `session(minutes=30)`; or of records: `tumbling(records=5)` or
+                `sliding(records=5, step=2)`, without the options of time.
             grace: how long after its end, in stream time, a window still accepts records.
             late: topic for records for which every window has closed.
             close_when_idle: with `emit="close"`: close open windows after so long without a record

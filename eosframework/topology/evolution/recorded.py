@@ -8,7 +8,7 @@ belongs to the step with these functions.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from eosframework.serialization.references import identity_of
 from eosframework.serialization.serdes import Serde
+from eosframework.topology.evolution.followed_tables import followed_tables, functions_shown
 from eosframework.topology.graph.graph import (
     Aggregate,
     Answers,
@@ -40,10 +41,11 @@ from eosframework.topology.graph.graph import (
     TableGroup,
     TableJoin,
     TableOutput,
+    View,
 )
 from eosframework.topology.graph.patterns import with_patterns_shown
 from eosframework.topology.graph.timed_topics import time_store_of
-from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of
+from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of, stores_viewed
 from eosframework.topology.spec.keyed_spec import short
 
 Functions = Mapping[str, str]
@@ -151,6 +153,15 @@ WATERMARKS = "watermarks"
 TABLES = ("table", "table with history")
 """The kinds of the stores of table sources, without and with earlier versions of rows."""
 
+_OF_A_TABLE = " of a table"
+"""Part of the kinds of aggregates of grouped tables."""
+
+SUBSCRIPTIONS = "subscriptions"
+"""The kind of the store of a foreign-key join with the foreign keys of left rows."""
+
+FOREIGN_JOIN = "foreign-key join"
+"""The kind of the store of a foreign-key join with both rows."""
+
 HELD_RECORDS = "held records"
 """The kind of the stores of reorder steps, which no step declares."""
 
@@ -174,6 +185,7 @@ class RecordedStore:
         branches: of a reorder step, the steps that follow its sources; true: they get its records,
             false: they get each record at once.
         functions: that have made its values and keys, the last ones last; none of a table.
+        follows: stores with the rows that it has taken, of a step that follows a table.
     """
 
     sub_topology: str
@@ -187,6 +199,7 @@ class RecordedStore:
     removed: bool = False
     branches: Mapping[str, bool] = field(default_factory=dict[str, bool])
     functions: tuple[Functions, ...] = ()
+    follows: tuple[str, ...] = ()
 
     def has(self, functions: Functions) -> bool:
         """Return whether a step with these functions has made its values."""
@@ -200,10 +213,17 @@ class RecordedStore:
         return replace(self, functions=(*other.functions, *added))
 
     @property
+    def is_grouped(self) -> bool:
+        """True if it takes back the rows of a table that were added before."""
+        return _OF_A_TABLE in self.kind
+
+    @property
     def holder(self) -> str:
-        """The kind of its owner: `table`, `join`, or empty for other steps."""
+        """The kind of its owner: `table`, `join`, `group` of a table, or empty for other steps."""
         if self.kind in TABLES:
             return "table"
+        if self.is_grouped:
+            return "group"
         return "join" if self.kind.endswith(" join") else ""
 
 
@@ -305,13 +325,13 @@ def recorded(graph: Graph, topic_ids: Mapping[str, str]) -> RecordedTopology:
     # Not the topics that patterns match: which there are is no change of the topology.
     graph = with_patterns_shown(graph)
     own = {repartition.topic: repartition.partitions for repartition in graph.repartitions}
-    keys = key_functions(graph)
+    keys, tables = key_functions(graph), followed_tables(graph)
     return RecordedTopology(
         {part.name: _part(part) for part in graph.sub_topologies},
         {
             name: store
             for part in graph.sub_topologies
-            for name, store in _stores(part, topic_ids, keys).items()
+            for name, store in _stores(part, topic_ids, keys, tables).items()
         },
         {
             source.topic: RecordedRepartition(
@@ -367,7 +387,7 @@ def _ordered(order: Order) -> str:
 def _lasting(store: Store) -> str:
     """Describe the parts of a store's windows and times that may change safely."""
     window, found = store.window, list[str]()
-    if window is not None:
+    if window is not None and window.is_timed:
         found.append(f"grace {short(window.grace_ms)}")
         if window.close_idle_ms is not None:
             found.append(f"closed when idle for {short(window.close_idle_ms)}")
@@ -379,7 +399,10 @@ def _lasting(store: Store) -> str:
 
 
 def _stores(
-    part: SubTopology, topic_ids: Mapping[str, str], keys: KeyFunctions
+    part: SubTopology,
+    topic_ids: Mapping[str, str],
+    keys: KeyFunctions,
+    tables: Mapping[str, Sequence[View]],
 ) -> dict[str, RecordedStore]:
     topics = tuple(sorted(source.topic for source in part.sources))
     times = time_store_of(part)
@@ -403,10 +426,25 @@ def _stores(
             branches=kept.branches,
             functions=()
             if kept.functions is None
-            else (functions_of(kept.functions, keys.stores[kept.store.name]),),
+            else (_made_by(kept, kept.functions, keys, tables.get(kept.store.name, ())),),
+            follows=_followed(tables.get(kept.store.name, ())),
         )
         for kept in (*kept_by_nodes, *own)
     }
+
+
+def _made_by(
+    kept: _Kept, functions: Mapping[str, Function], keys: KeyFunctions, tables: Sequence[View]
+) -> Functions:
+    """Return the functions of a store, with those that make the rows of a grouped table."""
+    found = functions_of(functions, keys.stores[kept.store.name])
+    grouped = tables if _OF_A_TABLE in kept.kind else ()
+    shown = [one for view in grouped for one in functions_shown(view)]
+    return found | {f"row {i}": identity(one) for i, one in enumerate(shown, 1)}
+
+
+def _followed(tables: Sequence[View]) -> tuple[str, ...]:
+    return tuple(sorted({store.name for view in tables for store in stores_viewed(view)}))
 
 
 def _branches(part: SubTopology, reorder: Reorder) -> dict[str, bool]:
@@ -445,9 +483,11 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
                 form = _form(table.row)
                 yield _Kept(table.store, kind, node.key, form, topic=node.topic)
         case Aggregate(store=store):
-            window = None if store.window is None else f"{store.window.signature} ms"
+            window = None if store.window is None else store.window.signature
+            if store.window is not None and store.window.is_timed:
+                window = f"{window} ms"
             form, made_by = _form(store.value), node.functions
-            kind = f"{node.fold} of a table" if node.of_table else str(node.fold)
+            kind = f"{node.fold}{_OF_A_TABLE}" if node.of_table else str(node.fold)
             if node.fold in (FoldKind.TOP, FoldKind.BOTTOM):
                 # A list of five values cannot become one of ten: the others were not kept.
                 kind = f"{kind} {node.bound}"
@@ -463,14 +503,14 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
             yield _Kept(join.store, f"{join.kind} join", join.key, sides, within, functions=made_by)
         case Subscribe(store=store):
             yield _Kept(
-                store, "subscriptions", node.key, _form(node.foreign), functions={"of": node.of}
+                store, SUBSCRIPTIONS, node.key, _form(node.foreign), functions={"of": node.of}
             )
         case JoinSide(join=Answers() as join, is_left=True):
             yield _Kept(join.store, "subscribers", join.rows.key, _form(join.key))
         case JoinSide(join=ForeignJoin() as join, is_left=True):
             rows = " and ".join(map(_form, join.rows))
             made_by = {"by": join.function}
-            yield _Kept(join.store, "foreign-key join", join.key, rows, functions=made_by)
+            yield _Kept(join.store, FOREIGN_JOIN, join.key, rows, functions=made_by)
         case _:
             pass
 

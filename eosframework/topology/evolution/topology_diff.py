@@ -11,7 +11,9 @@ from typing import Any
 
 from eosframework.serialization.yaml_text import named_rows, read_table
 from eosframework.topology.evolution.recorded import (
+    FOREIGN_JOIN,
     HELD_RECORDS,
+    SUBSCRIPTIONS,
     WATERMARKS,
     RecordedPart,
     RecordedStore,
@@ -63,8 +65,9 @@ class Rule:
         change: the changed thing, for the documentation.
         why: the reason for the verdict.
         next: the steps to take.
-        next_of: other steps where the store belongs to a `table` source, which has no `store:`, or
-            to a `join` of streams, which has no `upgrade:`.
+        next_of: other steps where the store belongs to a `table` source, which has no `store:`, to
+            a `join`, which has no `upgrade:`, or to the `group` of a table, which cannot start
+            empty.
         seen: the reason why a worker's start does not detect it; None: it does.
     """
 
@@ -103,7 +106,7 @@ class Change:
         kind: sub-topology, store or topic.
         name: of the sub-topology, store or topic.
         found: the difference, in words.
-        holder: of the store: `table`, `join`, or empty for other steps.
+        holder: of the store: `table`, `join`, `group`, or empty for other steps.
     """
 
     change: str
@@ -239,6 +242,12 @@ class _Names:
         old = self.before.stores.get(name)
         return old is not None and _is_same_step(old, self.now.stores[name])
 
+    def is_followed(self, name: str) -> bool:
+        """Return whether steps rely on the rows that a store of a table, or their own, has had."""
+        store = self.now.stores[name]
+        is_base = any(name in other.follows for other in self.now.stores.values())
+        return is_base or bool(store.follows) or store.kind == FOREIGN_JOIN
+
     def lines(self, name: str) -> str:
         """Return the lines that give an earlier store back to the step that made it."""
         heir = self.heir(name)
@@ -275,9 +284,13 @@ def _of_store(names: _Names, name: str, upgradable: Collection[str]) -> Iterator
             rule = "store_removed" if is_kept else "watermarks_removed"
             yield Change(rule, *subject, found, old.holder)
     elif old is None:
-        yield Change("store_added", *subject, f"added to sub-topology {new.sub_topology}")
+        yield _added(names.before, name, new)
     elif old.changelog_id != new.changelog_id:
-        yield Change("store_emptied", *subject, "its changelog is not the one that was written")
+        rule = "rows_forgotten" if names.is_followed(name) else "store_emptied"
+        yield Change(rule, *subject, "its changelog is not the one that was written")
+    elif old.follows != new.follows:
+        found = f"follows the rows of {_listed(new.follows)}, before of {_listed(old.follows)}"
+        yield Change("rows_replaced", *subject, found)
     elif new.kind in (WATERMARKS, HELD_RECORDS):
         # Upstream tasks announce their times after each takeover, so older ones do no harm. A
         # reorder step is removed only when it holds nothing.
@@ -293,6 +306,16 @@ def _of_store(names: _Names, name: str, upgradable: Collection[str]) -> Iterator
             yield from _of_functions(names, name, old, new)
 
 
+def _added(before: RecordedTopology, name: str, new: RecordedStore) -> Change:
+    known = [store for store in new.follows if store in before.stores]
+    found = f"added to sub-topology {new.sub_topology}"
+    rule = "store_added"
+    if known and (new.is_grouped or new.kind == SUBSCRIPTIONS):
+        rule = "group_added" if new.is_grouped else "rows_unjoined"
+        found += f", and table store {_listed(known)} has rows of earlier runs"
+    return Change(rule, "store", name, found)
+
+
 def _of_functions(
     names: _Names, name: str, old: RecordedStore, new: RecordedStore
 ) -> Iterator[Change]:
@@ -305,7 +328,10 @@ def _of_functions(
         f"{role}: {made.get(role, 'none')}, before {known.get(role, 'none')}" for role in differing
     )
     lines = names.lines(name)
-    yield Change("store_taken" if lines else "store_function", "store", name, f"{found}{lines}")
+    # A renamed function of a group may be confirmed; rows through another step were not added.
+    moved = new.is_grouped and made.keys() != known.keys()
+    rule = "store_taken" if lines else "rows_replaced" if moved else "store_function"
+    yield Change(rule, "store", name, f"{found}{lines}", new.holder)
 
 
 def _of_held_records(name: str, old: RecordedStore, new: RecordedStore | None) -> Iterator[Change]:

@@ -24,6 +24,7 @@ from eosframework.topology.graph.graph import (
     TableGroup,
     TableJoin,
 )
+from eosframework.topology.graph.node_kinds import tagged
 from eosframework.topology.graph.walk import AnyNode
 
 
@@ -65,7 +66,7 @@ def functions_of(node: AnyNode) -> Iterator[Function]:
             found = (node.function,)
         case _:
             found = ()
-    return (function for function in found if function is not None)
+    return (one for one in found if one is not None and _unwrapped(one.call) is not tagged)
 
 
 def codes_of(node: AnyNode) -> tuple[Code, ...]:

@@ -34,7 +34,7 @@ from eosframework.topology.graph.graph import (
 )
 from eosframework.topology.graph.patterns import matched_by_pattern, with_patterns_shown
 from eosframework.topology.graph.walk import AnyNode, dead_letter_topics, followers_of, nodes_of
-from eosframework.topology.spec.keyed_spec import Window, short
+from eosframework.topology.spec.keyed_spec import Window, WindowKind, short
 from eosframework.txnid import co_partitioned, control_topic, prefix, tasks
 
 
@@ -557,12 +557,17 @@ def _describe_window(window: Window | None) -> dict[str, Any] | None:
         return None
     described = {**asdict(window), "kind": str(window.kind)}
     del described["zone_rules"]  # it is of this machine
+    if window.is_timed:
+        del described["records"], described["step"]
     return described
 
 
 def _window_label(window: Mapping[str, Any] | None) -> str:
     if window is None:
         return ""
+    if window["kind"] == WindowKind.RECORDS:
+        each = "" if window["step"] == window["records"] else f" every {window['step']}"
+        return f" in windows of {window['records']} records{each}"
     size = short(window["size_ms"])
     zone = "" if window["zone"] is None else f" in {window['zone']}"
     kind = window["kind"]

@@ -19,13 +19,13 @@ from eosframework.topology.graph.node_kinds import JoinKind as JoinKind
 from eosframework.topology.graph.node_kinds import OnError as OnError
 from eosframework.topology.graph.node_kinds import Operator as Operator
 from eosframework.topology.graph.node_kinds import Policy as Policy
+from eosframework.topology.spec.batch_spec import Columns
 from eosframework.topology.spec.call_spec import CallLimits
 from eosframework.topology.spec.keyed_spec import Emit as Emit
 from eosframework.topology.spec.keyed_spec import Order as Order
 from eosframework.topology.spec.keyed_spec import Window
 from eosframework.topology.spec.loaded import KeptName
 from eosframework.topology.spec.once_spec import OnceTiming, OnDoubt
-from eosframework.topology.spec.step_spec import Columns
 from eosframework.txnid import control_topic, ownership_topic
 
 
@@ -349,6 +349,7 @@ class Subscribe:
     """Sends the rows of a table on, and subscribes each to the row of its foreign key (ADR 41).
 
     Args:
+        view: the rows.
         of: takes the record of a row and returns the foreign key.
         other: name of the other table, for messages.
         store: the foreign key and the version of each row's subscription.
@@ -361,6 +362,7 @@ class Subscribe:
 
     name: str
     stream: str
+    view: View
     of: Function
     other: str
     store: Store

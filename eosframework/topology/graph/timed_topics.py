@@ -172,7 +172,8 @@ def waits_for_time(node: AnyNode) -> bool:
 def _is_timed(node: AnyNode) -> bool:
     match node:
         case Aggregate():
-            return node.store.window is not None or node.order is Order.TIME
+            window = node.store.window
+            return (window is not None and window.is_timed) or node.order is Order.TIME
         case Processor():
             return node.timers is not None or node.order is Order.TIME
         case JoinSide():

@@ -150,26 +150,27 @@ def stores_of(node: AnyNode) -> Iterator[Store]:
         case Processor():
             yield from node.stores.values()
         case Lookup():
-            yield from _viewed(node.view)
+            yield from stores_viewed(node.view)
         case JoinSide(join=StreamJoin() | ForeignJoin() as join):
             yield join.store
         case JoinSide(join=Answers() as join):
             yield join.store
-            yield from _viewed(join.rows)
+            yield from stores_viewed(join.rows)
         case JoinSide(join=TableJoin() as join):
-            yield from _viewed(join.left)
-            yield from _viewed(join.right)
+            yield from stores_viewed(join.left)
+            yield from stores_viewed(join.right)
         case _:
             return
 
 
-def _viewed(view: View) -> Iterator[Store]:
+def stores_viewed(view: View) -> Iterator[Store]:
+    """Yield the stores that a view reads."""
     match view.origin:
         case GlobalTable():
             return
         case TableJoin(left=left, right=right):
-            yield from _viewed(left)
-            yield from _viewed(right)
+            yield from stores_viewed(left)
+            yield from stores_viewed(right)
         case origin:
             yield origin.store
 

@@ -86,10 +86,8 @@ def _of_group(step: StepSpec, changes: Changes) -> Iterator[str]:
 
 def _of_fold(operator: str, declared: KeyedSpec, changes: Changes) -> Iterator[str]:
     if declared.window is not None:
-        yield (
-            f"{operator} has a window, and the rows of {changes.of} belong to no time; leave "
-            f"window: out"
-        )
+        why = "belong to no time" if declared.window.records is None else "have no order"
+        yield f"{operator} has a window, and the rows of {changes.of} {why}; leave window: out"
     if declared.ttl is not None:
         yield (
             f"{operator} has a ttl, after which it would forget rows that {changes.of} still has; "

@@ -18,8 +18,8 @@ from eosframework.topology.lowering.parts import (
     is_table,
     tables_along,
 )
+from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity, SpecPath
-from eosframework.topology.spec.step_spec import JoinSpec
 from eosframework.topology.spec.topology_spec import StreamSpec, TableSpec, TopologySpec
 
 

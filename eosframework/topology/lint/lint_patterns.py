@@ -155,7 +155,8 @@ def _needs_topics(source: str, what: str) -> str:
 
 def _goes_by_time(step: StepSpec) -> bool:
     """Return whether a step waits for the watermarks of its upstream tasks."""
-    windowed = step.aggregates is not None and step.aggregates.window is not None
+    window = None if step.aggregates is None else step.aggregates.window
+    windowed = window is not None and window.records is None
     timed = step.handler is not None and (
         step.handler.on_timer is not None or step.handler.order == "time"
     )

@@ -27,16 +27,11 @@ from eosframework.topology.lowering.parts import (
     is_global,
     tables_along,
 )
+from eosframework.topology.spec.batch_spec import Columns, columns_of
+from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.keyed_spec import DeduplicateSpec, KeyedSpec, Order, order_of
 from eosframework.topology.spec.loaded import Finding, LoadedApp, Severity, SpecPath
-from eosframework.topology.spec.step_spec import (
-    CALLS,
-    Columns,
-    JoinSpec,
-    ProcessSpec,
-    StepSpec,
-    columns_of,
-)
+from eosframework.topology.spec.step_spec import CALLS, ProcessSpec, StepSpec
 from eosframework.topology.spec.topology_spec import DeadLetter, StreamSpec, TableSpec, TopologySpec
 
 
@@ -385,6 +380,8 @@ def _of_fold(operator: str, declared: KeyedSpec) -> Iterator[str]:
         return
     if declared.order == "arrival":
         yield "order: arrival folds records as they arrive. Leave order: out, or state time"
+    elif window is not None and not window.is_timed:
+        yield "windows of records take records as they arrive. State order: time"
     elif declared.emit == "each":
         yield "emit: each sends an update for each record as it arrives. State order: time"
     elif operator in _FOLDS_BY_FUNCTION:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eosframework.topology.spec.step_spec import JoinSpec
+from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.topology_spec import Policy, SinkSpec, SourceSpec, StreamSpec
 from eosframework.txnid import repartition_topic
 

@@ -679,7 +679,8 @@ def _goes_by_time(step: StepSpec) -> bool:
 
     After a repartition topic they are in a task of their own, whose stream time is theirs.
     """
-    is_window = step.aggregates is not None and step.aggregates.window is not None
+    window = None if step.aggregates is None else step.aggregates.window
+    is_window = window is not None and window.records is None
     is_join = step.join is not None and step.join.is_within
     return is_window or is_join or step.deduplicate is not None
 

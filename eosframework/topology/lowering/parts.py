@@ -466,7 +466,8 @@ def _changes_after(
         if keyed.window is None:
             return Changes(f"the table of {step.operator} in {place}")
         of = f"the windows of {step.operator} in {place}"
-        return Changes(of, keyed.window.window(), is_final=keyed.emit == "close")
+        is_final = keyed.emit == "close" or keyed.window.records is not None
+        return Changes(of, keyed.window.window(), is_final=is_final)
     if step.join is not None and is_table:
         return Changes(f"the join of tables in {place}")
     if step.operator in _OWN_RECORDS or (step.join is not None and step.join.is_within):

@@ -287,7 +287,7 @@ class _Resolver:
             ends = [step.children]
         if (piece := self._foreign.get(name)) is not None:
             sinks = [self._sink(name, declared, facts) for _, declared in stream.sinks]
-            self._ends[name] = self._joins.foreign(name, piece, ends, sinks, self._policies[name])
+            self._ends[name] = self._joins.foreign(name, piece, ends, view, sinks, policy)
             return
         self._ends[name] = ends
         if view is not None:

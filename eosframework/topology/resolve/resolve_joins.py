@@ -31,9 +31,10 @@ from eosframework.topology.graph.graph import (
 from eosframework.topology.lowering.foreign_keys import STORES, ForeignPiece, ForeignRole
 from eosframework.topology.lowering.lowering import RecordFacts
 from eosframework.topology.lowering.parts import VIEW_STEPS
+from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.keyed_spec import milliseconds
 from eosframework.topology.spec.loaded import LoadedApp
-from eosframework.topology.spec.step_spec import GroupSpec, JoinSpec
+from eosframework.topology.spec.step_spec import GroupSpec
 from eosframework.topology.spec.topology_spec import SourceSpec
 
 Ends = list[list[Node]]
@@ -154,7 +155,13 @@ class JoinResolver:
         return [lookup.children], None
 
     def foreign(
-        self, name: str, piece: ForeignPiece, ends: Ends, sinks: list[Sink], on_error: OnError
+        self,
+        name: str,
+        piece: ForeignPiece,
+        ends: Ends,
+        view: View | None,
+        sinks: list[Sink],
+        on_error: OnError,
     ) -> Ends:
         """Create a step of a foreign-key join, and return the ends of its results.
 
@@ -162,6 +169,7 @@ class JoinResolver:
             name: of the stream that is this step.
             piece: the step.
             ends: of the stream's records.
+            view: the left table, for the step that asks.
             sinks: of the stream: rows and subscriptions, or answers.
             on_error: of the stream.
         """
@@ -171,12 +179,14 @@ class JoinResolver:
         subscribed, subscribers, joined = (f"{join.name}.{part}" for part in STORES)
         match piece.role:
             case ForeignRole.ASK:
+                assert view is not None, "the left side is a table"
                 subscribe = Subscribe(
                     f"{join.label}, foreign keys",
                     join.stream,
+                    view,
                     self._function(f"{join.declared.key}"),
                     join.declared.with_,
-                    self._make_store(name, subscribed, BYTES, BYTES),
+                    self._make_store(name, subscribed, serde(join.key), BYTES),
                     serde(join.key),
                     _checked(serde(join.foreign)),
                     left,
@@ -188,7 +198,7 @@ class JoinResolver:
                 return []
             case ForeignRole.ANSWER:
                 rows = self.views[join.declared.with_]
-                store = self._make_store(name, subscribers, BYTES, BYTES)
+                store = self._make_store(name, subscribers, serde(join.foreign), BYTES)
                 label = f"{join.label}, answers"
                 answers = Answers(
                     label, join.stream, rows, store, serde(join.key), right, on_error, [*sinks]
@@ -203,7 +213,7 @@ class JoinResolver:
                     join.stream,
                     JoinKind(join.declared.kind),
                     function,
-                    self._make_store(name, joined, BYTES, BYTES),
+                    self._make_store(name, joined, serde(join.key), BYTES),
                     serde(join.key),
                     (left, right),
                     on_error,

@@ -96,14 +96,20 @@ Ttl = Annotated[Duration | None, AfterValidator(_more_than_nothing)]
 """A field of a spec: how long an entry is valid; None: forever."""
 
 
-_KINDS = ("tumbling", "hopping", "sliding", "session")
+_KINDS = ("tumbling", "hopping", "sliding", "session", "records")
 
 _MOST_WINDOWS = 10_000
 """The most hopping windows of one record, each of which is an entry of a store."""
 
+_MOST_RECORDS = 1_000_000
+"""The most records of a window of records."""
+
+_MOST_OF_A_KEY = 1000
+"""The most windows of records that one record is in: they share the entry of its key."""
+
 
 class WindowKind(StrEnum):
-    """The way event time is divided into windows."""
+    """The way event time, or the sequence of a key's records, is divided into windows."""
 
     TUMBLING = "tumbling"
     """[0, size), [size, 2 size), …"""
@@ -113,13 +119,15 @@ class WindowKind(StrEnum):
     """[t - size, t] and (t, t + size] for every record at t; both ends are included."""
     SESSION = "session"
     """Records of a key whose times are at most size apart from one to the next."""
+    RECORDS = "records"
+    """The last `records` records of a key, after each `step` records."""
     LAST = "last"
     """The last `size` of event time, for which deduplication remembers single records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows of one kind, in milliseconds of event time.
+    """Windows of one kind, in milliseconds of event time or in numbers of records.
 
     Args:
         every_ms: from one start to the next, of hopping windows; else None.
@@ -129,6 +137,8 @@ class Window:
         zone: of tumbling windows: `size_ms` is a number of days of this time zone, which have 23
             to 25 hours; None: all windows have the same length.
         zone_rules: digest of the zone's offsets where the topology was loaded.
+        records: in a window of records, which has no size in time; else None.
+        step: records of a key from the end of one such window to the end of the next.
     """
 
     kind: WindowKind
@@ -139,6 +149,13 @@ class Window:
     late: str | None = None
     zone: str | None = None
     zone_rules: str | None = None
+    records: int | None = None
+    step: int | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """True if the windows follow event time; otherwise their bounds are numbers of records."""
+        return self.kind is not WindowKind.RECORDS
 
     def aligned_around(self, time_ms: int) -> tuple[int, int]:
         """Return start and end of the tumbling window that contains a time.
@@ -163,13 +180,15 @@ class Window:
     @property
     def signature(self) -> str:
         """The kind and size as text; a store made for another signature cannot be used."""
+        if not self.is_timed:
+            return f"{self.kind}:{self.records}/{self.step}"
         every = "" if self.every_ms is None else f"/{self.every_ms}"
         zone = "" if self.zone is None else f"@{self.zone}"
         return f"{self.kind}:{self.size_ms}{every}{zone}"
 
 
 class WindowSpec(BaseModel):
-    """The windows that group the records of each key by time."""
+    """The windows that group the records of each key by time, or by their number."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid",
@@ -198,6 +217,14 @@ class WindowSpec(BaseModel):
     session: Duration | None = None
     """Windows of records that are at most this far apart from one to the next."""
 
+    records: int | None = Field(default=None, ge=1, le=_MOST_RECORDS)
+    """Windows of this number of records of a key, in the order of their arrival and whatever their
+    times. A result is sent with the record that completes a window."""
+
+    step: int | None = Field(default=None, ge=1)
+    """With records: send a result of the last `records` records after each `step` records of a key.
+    Default: as many as records, so each record is in one window."""
+
     grace: Duration = timedelta(0)
     """Time after its end, in stream time, during which a window still accepts records."""
 
@@ -216,6 +243,14 @@ class WindowSpec(BaseModel):
             raise ValueError(
                 f"a window is of exactly one kind, this one of {len(given)}; expected one of "
                 f"{', '.join(_KINDS)}"
+            )
+        if self.records is not None:
+            self._check_records(self.records)
+            return self
+        if self.step is not None:
+            raise ValueError(
+                "step is for windows of records: {records: 5, step: 2} is the last five records, "
+                "after each second one. In time: {hopping: 1h, every: 10m}"
             )
         if (self.hopping is None) != (self.every is None):
             raise ValueError(
@@ -238,6 +273,25 @@ class WindowSpec(BaseModel):
             self._check_zone(self.zone)
         return self
 
+    def _check_records(self, records: int) -> None:
+        timed = ("every", "zone", "grace", "late", "close_when_idle")
+        if given := [name for name in timed if name in self.model_fields_set]:
+            raise ValueError(
+                f"{given[0]} is for windows of time; windows of records go by the number of a "
+                f"key's records alone, and none is late. Leave {given[0]} out"
+            )
+        step = self.step or records
+        if step > records:
+            raise ValueError(
+                f"step has to be at most the records of the window ({records}): else there are "
+                f"records in no window"
+            )
+        if records > _MOST_OF_A_KEY * step:
+            raise ValueError(
+                f"each record falls into {-(-records // step):,} windows of {records:,} records, "
+                f"one every {step:,}; expected at most {_MOST_OF_A_KEY:,}, so a larger step"
+            )
+
     def _check_zone(self, zone: str) -> None:
         if self.tumbling is None:
             raise ValueError(
@@ -258,11 +312,14 @@ class WindowSpec(BaseModel):
 
     @property
     def size(self) -> timedelta:
-        """The size of the windows, or the gap that ends a session."""
+        """The size of windows of time, or the gap that ends a session."""
         return getattr(self, self.kind.value)
 
     def window(self) -> Window:
         """Return the windows in the form that operators use."""
+        if self.records is not None:
+            step = self.step or self.records
+            return Window(WindowKind.RECORDS, 0, records=self.records, step=step)
         idle = self.close_when_idle
         return Window(
             self.kind,
@@ -287,6 +344,9 @@ def windows_in_words(signature: str | None) -> str:
     if found := _INTERVAL.fullmatch(signature):
         before, after, grace = (short(int(text)) for text in found.groups())
         return f"a join with before {before}, after {after} and grace {grace}"
+    if found := _RECORDS.fullmatch(signature):
+        records, step = found.groups()
+        return f"windows of {records} records" + ("" if step == records else f" every {step}")
     if found := _WINDOWS.fullmatch(signature):
         kind, size, every, zone = found.groups()
         words = f"{kind} windows of {short(int(size))}"
@@ -295,6 +355,7 @@ def windows_in_words(signature: str | None) -> str:
     return signature
 
 
+_RECORDS = re.compile(r"records:(\d+)/(\d+)")
 _INTERVAL = re.compile(r"-(\d+)/\+(\d+)/(\d+) ms")
 _WINDOWS = re.compile(r"(\w+):(\d+)(?:/(\d+))?(?:@(\S+))?(?: ms)?")
 """Signatures stay as they are: stores contain them, and workers of other versions compare them."""
@@ -351,14 +412,14 @@ class KeyedSpec(StoredSpec):
     """Serde of the aggregate, in the store and in the results."""
 
     window: WindowSpec | None = None
-    """Aggregate each window separately: {tumbling: 1h}, {hopping: 1h, every: 10m}, {sliding: 5m} or
-    {session: 30m}. Results are {start, end, value}. Default: one aggregate for each key, forever.
-    """
+    """Aggregate each window separately: {tumbling: 1h}, {hopping: 1h, every: 10m}, {sliding: 5m},
+    {session: 30m} or {records: 5}. Results are {start, end, value}. Default: one aggregate for each
+    key, forever."""
 
     emit: Literal["each", "commit", "close"] = "each"
     """When results are sent to the next step. each: with every change; commit: the last value of
     each key or window in a transaction; close: each window once, when it accepts no more records.
-    """
+    Left out of windows of records, which have one result."""
 
     version: int = Field(default=1, ge=1, le=255)
     """Version of the format of the stored values, 1 to 255. Raise it with a change that cannot read
@@ -375,7 +436,8 @@ class KeyedSpec(StoredSpec):
 
     ttl: Ttl = None
     """Lifetime of a value: once stream time is more than this past the greatest time of its
-    records, the value is absent, and the key's next record starts a new one. Default: forever."""
+    records, the value is absent, and the key's next record starts a new one. Not for windows of
+    time. Default: forever."""
 
     @property
     def all_functions(self) -> dict[str, str]:
@@ -390,9 +452,16 @@ class KeyedSpec(StoredSpec):
             raise ValueError("emit: close needs a window, whose end it waits for; state window:")
         if window is None:
             return self
+        if window.records is not None:
+            if "emit" in self.model_fields_set:
+                raise ValueError(
+                    "emit is not stated for windows of records: each sends one result, with the "
+                    "record that completes it. Leave emit out"
+                )
+            return self
         if self.ttl is not None:
             raise ValueError(
-                "ttl is for values without a window; what a window keeps is removed when it has "
+                "ttl is not for windows of time; what a window keeps is removed when it has "
                 "ended and its grace is over. Leave ttl out, or window"
             )
         if self.emit == "commit" and window.sliding is not None:

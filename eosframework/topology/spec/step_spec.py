@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     model_validator,
 )
 
-from eosframework.errors import TopologyError
-from eosframework.serialization.references import closest
+from eosframework.topology.spec.batch_spec import BatchSpec
 from eosframework.topology.spec.call_spec import BatchCallSpec, CallSpec
 from eosframework.topology.spec.cogroup_spec import CogroupSpec
+from eosframework.topology.spec.join_spec import JoinSpec
 from eosframework.topology.spec.keyed_spec import (
     AggregateSpec,
     CountSpec,
@@ -36,230 +33,6 @@ from eosframework.topology.spec.keyed_spec import (
 )
 from eosframework.topology.spec.list_spec import DistinctSpec, RankedSpec
 from eosframework.topology.spec.once_spec import OnceSpec
-
-KEY_COLUMN = "_key"
-"""Name of the column that holds the record's key, if the schema has it."""
-
-TIME_COLUMN = "_timestamp"
-"""Name of the column that holds the record's event time, if the schema has it."""
-
-_COLUMN_TYPES = (
-    "bool",
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-    "float32",
-    "float64",
-    "string",
-    "binary",
-    *(f"timestamp[{unit}{zone}]" for zone in ("", ", tz=UTC") for unit in ("s", "ms", "us", "ns")),
-)
-"""Types that a schema can name; others need a pyarrow.Schema."""
-
-_PYTHON_TYPES: dict[Any, str] = {bool: "bool", int: "int64", float: "float64", str: "string"}
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns that the first batch operator after a source reads.
-
-    Args:
-        types: Arrow's type of each column, in order.
-        required: columns in which a null or a missing field is an error of the record.
-        arrow: the pyarrow.Schema, if the user gave one; its types may be nested.
-    """
-
-    types: tuple[tuple[str, str], ...]
-    required: frozenset[str] = frozenset()
-    arrow: Any = field(default=None, compare=False, repr=False)
-
-
-def columns_of(declared: Any) -> Columns:
-    """Return the columns that a schema declares.
-
-    Args:
-        declared: types by name, a pydantic model, or a pyarrow.Schema.
-
-    Raises:
-        TopologyError: it is none of these, or a type is unknown.
-    """
-    if isinstance(declared, Mapping):
-        columns = _columns_of_map(cast("Mapping[Any, Any]", declared))
-    elif _is_model(declared):
-        columns = _columns_of_model(declared)
-    elif _is_arrow(declared):
-        columns = _columns_of_arrow(declared)
-    else:
-        raise TopologyError(
-            f"{declared!r:.80} is of type {type(declared).__name__}, which is no schema; expected "
-            f"a map such as {{price: float64}}, a pydantic model, or a pyarrow.Schema"
-        )
-    names = [name for name, _ in columns.types]
-    if not names or len(set(names)) < len(names):
-        raise TopologyError(
-            f"a schema names each column once, and at least one; found {', '.join(names) or 'none'}"
-        )
-    return columns
-
-
-def _columns_of_map(declared: Mapping[Any, Any]) -> Columns:
-    return Columns(tuple((str(name), _type_named(name, kind)) for name, kind in declared.items()))
-
-
-def _type_named(column: Any, kind: Any) -> str:
-    named = _PYTHON_TYPES.get(kind, kind) if isinstance(kind, type) else kind
-    if named in _COLUMN_TYPES:
-        return named
-    shown = getattr(named, "__name__", named)
-    raise TopologyError(
-        f"column {column!r} has type {shown!r}; known are {', '.join(_COLUMN_TYPES)}"
-        f"{closest(str(shown), _COLUMN_TYPES)}. For others give a pyarrow.Schema"
-    )
-
-
-def _is_model(declared: Any) -> bool:
-    return isinstance(declared, type) and issubclass(declared, BaseModel)
-
-
-def _columns_of_model(model: type[BaseModel]) -> Columns:
-    found: list[tuple[str, str]] = []
-    required: set[str] = set()
-    for field_name, info in model.model_fields.items():
-        name = info.alias or field_name
-        given, optional = _without_none(info.annotation)
-        kind = _PYTHON_TYPES.get(given)
-        if kind is None:
-            raise TopologyError(
-                f"field {field_name!r} of {model.__name__} is no bool, int, float or str, for "
-                f"which a column's type is known; give a pyarrow.Schema in place of the model"
-            )
-        found.append((name, kind))
-        if info.is_required() and not optional:
-            required.add(name)
-    return Columns(tuple(found), frozenset(required))
-
-
-def _is_arrow(declared: Any) -> bool:
-    """Return True for a pyarrow.Schema, without importing pyarrow."""
-    kind = cast("type[Any]", type(declared))
-    return kind.__module__.partition(".")[0] == "pyarrow" and kind.__name__ == "Schema"
-
-
-def _columns_of_arrow(declared: Any) -> Columns:
-    return Columns(
-        tuple((field.name, str(field.type)) for field in declared),
-        frozenset(field.name for field in declared if not field.nullable),
-        declared,
-    )
-
-
-def _without_none(annotation: Any) -> tuple[Any, bool]:
-    if get_origin(annotation) not in (Union, types.UnionType):
-        return annotation, False
-    members = [member for member in get_args(annotation) if member is not type(None)]
-    optional = len(members) < len(get_args(annotation))
-    return (members[0] if len(members) == 1 else annotation), optional
-
-
-How = Literal["inner", "left", "outer"]
-
-
-class JoinSpec(Declared):
-    """Join records of the same key: with a table, or within an interval with a stream."""
-
-    with_: str = Field(alias="with")
-    """Table, global table, stream or branch to join with. These are tables: a source with `table`
-    or `history`, the store of an aggregate without windows, a join of two tables, and any of these
-    after filter and map_values."""
-
-    by: str
-    """module:function that takes the values of both sides, this side first, and returns the result.
-    The value of a missing side is None, where the kind of join allows it."""
-
-    kind: How = "inner"
-    """inner: only records that have a match on both sides. left: also records of this side without
-    a match. outer: records of either side without a match; not for a stream with a table."""
-
-    key: str | None = None
-    """With a global table, or of one table with another: module:function that takes the whole
-    record and returns the key of the row; None: it has none. Default: the record's key."""
-
-    within: Duration | None = None
-    """With a stream: greatest distance between the event times of two records that match."""
-
-    before: Duration | None = None
-    """With a stream: how much earlier than this side's record the other record may be. Default:
-    within."""
-
-    after: Duration | None = None
-    """With a stream: how much later than this side's record the other record may be. Default:
-    within."""
-
-    order: Literal["time", "arrival"] | None = None
-    """With a table: the order of records and rows after a repartition topic. time: that of a
-    backfill, so the same input gives the same results; each record waits until stream time has
-    passed it. arrival: at once. Default: time for a table with history, else arrival."""
-
-    grace: Duration = timedelta(0)
-    """With a stream: how long after the end of an interval late records are accepted, in stream
-    time."""
-
-    late: str | None = None
-    """With a stream: topic for records that arrive after their interval and its grace are over."""
-
-    value: str | None = None
-    """With a stream: serde of this side's values in the store. Default: the serde of the source;
-    json if a step produced the value."""
-
-    with_value: str | None = None
-    """With a stream: serde of the other side's values in the store. Default: as for value."""
-
-    store: str | None = None
-    """With a stream: name of the store that buffers records. Of tables with `key`: start of the
-    names of its stores and topics. Default: the name of the stream, or of the group_by before it,
-    with `.join`."""
-
-    @property
-    def is_within(self) -> bool:
-        """True if this is a join of two streams by the times of their records."""
-        return any(each is not None for each in (self.within, self.before, self.after))
-
-    @property
-    def interval(self) -> tuple[timedelta, timedelta]:
-        """The greatest time by which the other side's record may be earlier, and later."""
-        within = self.within or timedelta(0)
-        return (
-            within if self.before is None else self.before,
-            within if self.after is None else self.after,
-        )
-
-    @property
-    def functions(self) -> dict[str, str]:
-        """References to the functions of the join, by field name."""
-        return {"by": self.by} if self.key is None else {"by": self.by, "key": self.key}
-
-    @model_validator(mode="after")
-    def _fields_fit(self) -> Self:
-        if self.is_within:
-            if self.key is not None:
-                raise ValueError(
-                    "key goes with a global table, and within, before and after with a stream; "
-                    "group_by gives the records of a stream another key"
-                )
-            if self.order is not None:
-                raise ValueError(
-                    "order is for joins with a table: within, before and after compare times, so "
-                    "the order of records changes no result. Leave order out"
-                )
-            return self
-        needless = {"value", "with_value", "store", "grace", "late"} & self.model_fields_set
-        if self.key is not None:
-            needless -= {"store"}
-        if needless:
-            raise ValueError(
-                f"{', '.join(sorted(needless))} is for joins of streams; state within: as well, "
-                f"or leave it out"
-            )
-        return self
-
 
 OPERATORS = (
     "filter",
@@ -442,19 +215,6 @@ class ProcessSpec(Declared):
             if store.upgrade is not None:
                 found["stores", name, "upgrade"] = store.upgrade
         return found
-
-
-class BatchSpec(Declared):
-    """Call a function with a batch of records, whose values' fields are columns."""
-
-    call: str
-    """module:function that takes a pyarrow.RecordBatch. Its result must not depend on how records
-    are cut into batches."""
-
-    schema_: str | dict[str, str] | None = Field(default=None, alias="schema")
-    """Columns to read from the JSON values: types by name, or the module:attribute of a
-    pyarrow.Schema or a pydantic model. Only for the first batch operator after a source; later
-    batch operators take the columns that the previous one returns."""
 
 
 def _place_in(role: str) -> tuple[str, ...]:

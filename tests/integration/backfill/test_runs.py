@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from tests.conftest import KafkaService
 from tests.support.applications.feeding import feeder
 from tests.support.applications.handed_over import JOB, HandedOver
 from tests.support.applications.pipeline import Pipeline
+from tests.support.processes.commands import here
 from tests.support.verifiers.messages import headers_of
 
 if TYPE_CHECKING:
@@ -38,6 +40,18 @@ streams:
     from: events
     steps: [{count: {window: {tumbling: 1s}}}]
     to: [{topic: NAME.counted, value: json}]
+"""
+
+SEVENS = """\
+application: NAME
+sources:
+  numbers: {topic: NAME.in, key: string, value: json}
+streams:
+  sevens:
+    from: numbers
+    steps:
+      - sum: {of: "tests.support.applications.functions:number_of", window: {records: 7, step: 3}}
+    to: {topic: NAME.sevens}
 """
 
 
@@ -155,3 +169,60 @@ def test_one_event_time_of_a_far_future_is_a_dead_letter_of_a_backfill_too(
     error = headers_of(letter)["__streams.errors.exception"] or b""
     assert b"worker.max_event_time_ahead" in error
     pipeline.stop()
+
+
+@pytest.mark.exhaustive
+def test_windows_of_records_of_a_backfill_are_those_of_the_log_and_workers_complete_the_last_ones(
+    spark: SparkSession, kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Event times go down, and have no part in it."""
+    pipeline = Pipeline(
+        kafka.bootstrap_servers,
+        unique_name("records"),
+        tmp_path / "pipeline",
+        topology=SEVENS,
+        partitions=3,
+        outputs={"sevens": 3},
+    )
+    pipeline.apply()
+    settings = load_settings(None, [f"kafka.bootstrap_servers={kafka.bootstrap_servers}"])
+    feed_keys(pipeline, range(200))
+    Backfill(str(pipeline.topology_file), job=JOB, settings=settings).run(spark)
+    assert sevens_of(pipeline) == expected_sevens(200)
+    feed_keys(pipeline, range(200, 300))
+    servers = f"kafka.bootstrap_servers={kafka.bootstrap_servers}"
+    cutover = "backfill", "cutover", str(pipeline.topology_file), "--job", JOB, "--set", servers
+    assert (done := here(*cutover)).exit_code == 0, done.err
+    pipeline.finish()
+    assert sevens_of(pipeline) == expected_sevens(300)
+    pipeline.stop()
+
+
+def feed_keys(pipeline: Pipeline, numbers: range) -> None:
+    """Append numbers, each with its last digit as the key."""
+    producer = feeder(pipeline.bootstrap_servers)
+    for n in numbers:
+        at = 1_700_000_000_000 - 10 * n
+        producer.produce(pipeline.source, json.dumps({"n": n}), str(n % 10), timestamp=at)
+    assert producer.flush(60) == 0
+
+
+def sevens_of(pipeline: Pipeline) -> Counter[tuple[str, int, int, int]]:
+    """Return key, start, end and value of each result."""
+    found: Counter[tuple[str, int, int, int]] = Counter()
+    for message in pipeline.read(f"{pipeline.name}.sevens"):
+        result = json.loads(message.value() or b"")
+        key = (message.key() or b"").decode()
+        found[key, result["start"], result["end"], result["value"]] += 1
+    return found
+
+
+def expected_sevens(numbers: int) -> Counter[tuple[str, int, int, int]]:
+    """Return the sums of the last seven numbers of each key, after each third one."""
+    found: Counter[tuple[str, int, int, int]] = Counter()
+    for key in range(10):
+        of_key = range(key, numbers, 10)
+        for end in range(3, len(of_key) + 1, 3):
+            start = max(0, end - 7)
+            found[str(key), start, end, sum(of_key[start:end])] += 1
+    return found

@@ -34,6 +34,16 @@ WINDOWS = """\
     from: by_payment
     steps: [{count: {window: {session: 30m, grace: 3h}, emit: close, store: visits}}]
     to: [{topic: NAME.visits, key: string, value: json}]
+  pairs:
+    from: by_payment
+    steps:
+      - aggregate:
+          initial: "builtins:list"
+          add: "tests.support.applications.orders:with_id"
+          window: {records: 2, step: 1}
+          order: time
+          store: pairs
+    to: [{topic: NAME.pairs, key: string, value: json}]
   first:
     from: by_payment
     steps: [{deduplicate: 6h}]
@@ -52,7 +62,7 @@ PRICES = """\
 streams:
 """
 
-OUTPUTS = ("paid", "hourly", "visits", "first", "priced")
+OUTPUTS = ("paid", "hourly", "visits", "pairs", "first", "priced")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.support.servers.topics import configure, create_topics
 MODULE = '''\
 """An application with a sum of each key, and a count in windows."""
 
-from eosframework import Topology, dead_letter, tumbling
+from eosframework import Topology, dead_letter, sliding, tumbling
 
 
 def amount_of(value: dict) -> int:
@@ -46,6 +46,8 @@ totals = orders.group_by_key().sum(amount_of, store="totals").map_values(shown)
 totals.to("NAME.totals", value="json")
 windows = orders.group_by(city_of, key=str).window(tumbling("100ms"))
 windows.count(store="visits", emit="close").to("NAME.visits")
+lasts = orders.group_by(city_of, key=str, name="lasts").window(sliding(records=5, step=2))
+lasts.sum(amount_of, store="lasts").to("NAME.lasts")
 orders.map_values(amount_of).to("NAME.amounts", value="json")
 '''
 
@@ -117,6 +119,7 @@ def test_an_output_names_input_transaction_steps_state_and_inputs(make: Make) ->
     assert text.exit_code == 0
     assert "gives this record, byte for byte" in text.out
     require_inputs_of_window(application)
+    require_inputs_of_records(application)
 
 
 def require_inputs_of_window(application: Receipted) -> None:
@@ -130,6 +133,21 @@ def require_inputs_of_window(application: Receipted) -> None:
     assert value["value"] == len(inside) == found["rerun"]["input_count"]
     source = topic(application, "in")
     assert found["rerun"]["inputs"] == [f"{source}[0]@{n}" for n in inside]
+
+
+def require_inputs_of_records(application: Receipted) -> None:
+    """The inputs of a window of records are the last five of its city, or at first fewer."""
+    for place in application.places(topic(application, "lasts"))[4:12:3]:
+        found = data(application, place)
+        assert found["rerun"]["is_same"], found
+        value, city = found["value"], found["key"]
+        inside = [n for n in range(30) if "xyz"[n % 3] == city][value["start"] : value["end"]]
+        source = topic(application, "in")
+        assert sorted(found["rerun"]["inputs"]) == sorted(f"{source}[0]@{n}" for n in inside)
+        met = [entry["window"] for entry in found["rerun"]["state"] if not entry["is_timed"]]
+        assert [value["start"], value["end"] - 1] in met
+        text = application.why(place)
+        assert f"records {value['start']} to {value['end'] - 2}" in text.out, text.out
 
 
 def test_without_receipts_the_answer_says_what_records_them(make: Make) -> None:

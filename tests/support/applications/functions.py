@@ -116,6 +116,10 @@ def tens(record: Any) -> str:
     return str(record.value["n"] % 10)
 
 
+def number_of(value: dict[str, int]) -> int:
+    return value["n"]
+
+
 def tens_of_even(record: Any) -> str | None:
     """One of five keys; an odd number has none."""
     return None if record.value["n"] % 2 else tens(record)

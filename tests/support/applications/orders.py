@@ -60,6 +60,10 @@ def both(order: Any, payment: Any) -> list[str | None]:
     return [order and order["id"], payment and payment["id"]]
 
 
+def with_id(ids: list[str], payment: Any) -> list[str]:
+    return [*ids, payment["id"]]
+
+
 @dataclass(frozen=True)
 class Event:
     """A record of the input; `written` is its time of writing."""

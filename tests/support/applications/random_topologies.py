@@ -48,6 +48,16 @@ def other_key(record: Any) -> str:
     return record.value["other"]
 
 
+def foreign_key(record: Any) -> str:
+    """Return a key of the other topic."""
+    return "abc"["pqr".index(record.value["other"])]
+
+
+def remainder(value: Any) -> int:
+    """Return one of five numbers."""
+    return value["n"] % 5
+
+
 def both(left: Any, right: Any) -> list[Any]:
     """Return the numbers of both sides."""
     return [left and left["n"], right and right["n"]]
@@ -92,7 +102,42 @@ def joined(app: Topology, name: str, draw: random.Random) -> None:
     result.to(f"{name}.out", value="json")
 
 
-KINDS: Mapping[str, Built] = {"sums": sums, "windows": windows, "joined": joined}
+def foreign(app: Topology, name: str, draw: random.Random) -> None:
+    """A join of tables by a foreign key."""
+    left, right = (app.table(f"{name}.{side}", key=str, value="json") for side in SIDES)
+    how: Any = draw.choice(["inner", "left"])
+    left.join(right, both, key=foreign_key, how=how).to(f"{name}.out", value="json")
+
+
+def grouped(app: Topology, name: str, draw: random.Random) -> None:
+    """Rows of a table, counted or added up in the groups that they move between."""
+    groups = app.table(f"{name}.left", key=str, value="json").group_by(other_key, key=str)
+    counted = groups.count() if draw.random() < 0.5 else groups.sum(number_of)
+    counted.to(f"{name}.out", value="json")
+
+
+def combined(app: Topology, name: str, draw: random.Random) -> None:
+    """Values of a key: of two streams, the greatest, or the different ones."""
+    left, right = (app.stream(f"{name}.{side}", key=str, value="json") for side in SIDES)
+    inputs = {left.group_by_key(): longer, right.group_by_key(): longer}
+    values = {
+        "cogroup": lambda: app.cogroup(inputs, initial=nothing, name="both"),
+        "top": lambda: left.group_by_key().top(3, by=number_of),
+        "distinct": lambda: left.group_by_key().distinct(by=remainder, limit=10),
+    }
+    values[draw.choice([*values])]().to(f"{name}.out", value="json")
+
+
+SIDES = ("left", "right")
+
+KINDS: Mapping[str, Built] = {
+    "sums": sums,
+    "windows": windows,
+    "joined": joined,
+    "foreign": foreign,
+    "grouped": grouped,
+    "combined": combined,
+}
 
 
 @dataclass

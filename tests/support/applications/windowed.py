@@ -1,13 +1,14 @@
 """A topology that counts in windows, and an independent verifier of what goes out when they close.
 
 The input is in order, so a window closes with the first record behind it, and the last ones when
-nothing comes any more. Each has to go out once, with every record that is in it.
+nothing comes any more. Each has to go out once, with every record that is in it. A window of seven
+records is complete with each third record of its key.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from tests.support.applications.pipeline import Pipeline, number_in
@@ -33,6 +34,12 @@ streams:
           window: {session: 20ms, late: NAME.late, close_when_idle: 6s}
           emit: close
     to: {topic: NAME.visits}
+  sevens:
+    from: numbers
+    steps:
+      - group_by: {by: "tests.support.applications.functions:tens", key: string}
+      - sum: {of: "tests.support.applications.functions:number_of", window: {records: 7, step: 3}}
+    to: {topic: NAME.sevens}
 """
 """Of each key there is a record every 10 ms, so its visits last until nothing is fed."""
 
@@ -46,7 +53,7 @@ class Windowed(Pipeline):
             name,
             directory,
             topology=TOPOLOGY,
-            outputs={"counted": 1, "visits": 1, "late": 1},
+            outputs={"counted": 1, "visits": 1, "sevens": 1, "late": 1},
             partitions=1,
         )
         self.state = directory / "state"
@@ -68,10 +75,23 @@ class Windowed(Pipeline):
 
     def is_complete(self) -> bool:
         """Tell whether every window and visit has gone out, by the number of records in them."""
-        return all(
+        return len(self.results("sevens")) >= self.expected_sevens().total() and all(
             sum(value for *_, value in self.results(topic)) >= self.fed
             for topic in ("counted", "visits")
         )
+
+    def expected_sevens(self) -> Counter[tuple[str, int, int, int]]:
+        """Return the sums of the last seven numbers of each key, after each third one."""
+        numbers: defaultdict[str, list[int]] = defaultdict(list)
+        found: Counter[tuple[str, int, int, int]] = Counter()
+        for message in self.read(self.source):
+            number = number_in(message)
+            of_key = numbers[str(number % 10)]
+            of_key.append(number)
+            if len(of_key) % 3 == 0:
+                start = max(0, len(of_key) - 7)
+                found[str(number % 10), start, len(of_key), sum(of_key[-7:])] += 1
+        return found
 
     def findings(self) -> list[str]:
         """What is wrong in the windows that went out."""
@@ -93,6 +113,9 @@ class Windowed(Pipeline):
         found += [f"visit {visit}: went out {n} times" for visit, n in repeated(visits).items()]
         if sum(value for *_, value in visits) != self.fed:
             found.append(f"visits of {sum(v for *_, v in visits)} records, {self.fed} were fed")
+        sevens = Counter(self.results("sevens"))
+        found += [f"sevens: {r} is missing" for r in self.expected_sevens() - sevens]
+        found += [f"sevens: {r} is too much" for r in sevens - self.expected_sevens()]
         if late := self.read(f"{self.name}.late"):
             found.append(f"{len(late)} records were late")
         return found

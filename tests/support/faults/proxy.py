@@ -242,9 +242,25 @@ class FrameProxy:
 
 def _errors(api_key: int, frame: bytes, response: bytes) -> frozenset[str]:
     (version,) = struct.unpack(">h", frame[6:8])
-    decoded = _RESPONSES[api_key].decode(response, version=version, header=True)
-    codes = {code for code in _error_codes(decoded.to_dict()) if code}
-    return frozenset(KafkaError(code).name() for code in codes)
+    if (api_key, version) == (TXN_OFFSET_COMMIT, 6):
+        codes = _codes_by_topic_id(response)
+    else:
+        decoded = _RESPONSES[api_key].decode(response, version=version, header=True)
+        codes = _error_codes(decoded.to_dict())
+    return frozenset(KafkaError(code).name() for code in codes if code)
+
+
+def _codes_by_topic_id(response: bytes) -> Iterator[int]:
+    """Yield the codes of a TxnOffsetCommit that has ids for names (KIP-1319), of few topics."""
+    at = 4 + 1 + 4  # the request's number, no tagged fields, the time of throttling
+    topics, at = response[at] - 1, at + 1
+    for _ in range(topics):
+        partitions, at = response[at + 16] - 1, at + 17
+        for _ in range(partitions):
+            (code,) = struct.unpack_from(">h", response, at + 4)
+            yield code
+            at += 7  # with its number and no tagged fields
+        at += 1
 
 
 def _error_codes(part: Any) -> Iterator[int]:

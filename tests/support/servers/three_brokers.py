@@ -125,7 +125,8 @@ class ThreeBrokers:
             if not all(live_brokers(node.port) == everyone for node in self.cluster.nodes):
                 return False
             topics = self._metadata().topics.values()
-            return all(len(p.isrs) == REPLICAS for t in topics for p in t.partitions.values())
+            partitions = [p for topic in topics for p in topic.partitions.values()]
+            return all(len(p.isrs) == len(p.replicas) for p in partitions)
 
         wait_until(complete, "every replica in sync", PATIENCE_SECONDS)
 

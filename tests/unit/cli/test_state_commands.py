@@ -18,7 +18,8 @@ from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.kafka.client.partitioner import partition_of
 from eosframework.records import WindowResult
 from eosframework.serialization.serdes import INTEGER
-from eosframework.state.query import Row, queried_store
+from eosframework.state.layout import Row
+from eosframework.state.query import queried_store
 from eosframework.state.rocksdb_backend import RocksState
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
@@ -172,6 +173,13 @@ def test_a_window_is_shown_with_its_times(tmp_path: Path) -> None:
     assert repr(row.value) == (
         "WindowResult(2023-11-14T22:13:20.000+00:00 to 2023-11-14T23:13:20.000+00:00: 3)"
     )
+    (tmp_path / "app.yaml").write_text(
+        YAML.replace("{store", "{window: {records: 5, step: 2}, store")
+    )
+    store = queried_store(resolve(load_app(str(tmp_path / "app.yaml"))), "counts")
+    row = Row("anna", WindowResult(3, 7, 3), 1_700_000_000_000)
+    assert _line(store, row, 1).startswith("anna  records 3 to 6  3  2023-11-14T22:13:20.000")
+    assert repr(row.value) == "WindowResult(3 to 7: 3)"
     assert (
         repr(WindowResult(-1, 2**62, None)) == "WindowResult(-1 ms to 4611686018427387904 ms: None)"
     )

@@ -95,6 +95,35 @@ def test_random_histories_end_like_a_join_of_dicts(how: str, seed: int) -> None:
     assert last(driver, "joined") == expected
 
 
+def test_the_stores_are_read_with_their_rows_and_versions() -> None:
+    with TopologyTestDriver(topology("left"), partitions={"flights": 1, "planes": 1}) as driver:
+        driver.send("planes", {"seats": 5}, key="N1", timestamp=1)
+        for key, tail_number in ((1, "N1"), (2, "N1"), (3, None)):
+            driver.send("flights", {"tail": tail_number}, key=key, timestamp=2)
+        driver.run()
+        driver.send("flights", {"tail": "N2"}, key=2, timestamp=3)
+        driver.run()
+        assert driver.state("flights.join.subscribed") == {
+            1: {"foreign_key": "N1", "version": 1},
+            2: {"foreign_key": "N2", "version": 4},
+            3: {"foreign_key": None, "version": 3},
+        }
+        assert driver.state("flights.join.subscribers") == {
+            "N1": [{"subscriber": 1, "version": 1}],
+            "N2": [{"subscriber": 2, "version": 4}],
+        }
+        joined = driver.state("flights.join.joined")
+        assert joined[1] == {
+            "left": {"tail": "N1"},
+            "right": {"seats": 5},
+            "version": 1,
+            "answered": 1,
+            "subscriptions": 1,
+        }
+        assert (joined[2]["right"], joined[2]["version"]) == (None, 4)
+        assert (joined[3]["answered"], joined[3]["subscriptions"]) == (0, 0)
+
+
 def some_flights(driver: TopologyTestDriver) -> None:
     driver.send("planes", {"seats": 5}, key="N1", timestamp=1)
     driver.send("flights", {"tail": "N1"}, key=1, timestamp=2)

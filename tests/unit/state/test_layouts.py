@@ -21,8 +21,9 @@ from eosframework.engine.operators.stream_joins import Interval, StreamJoinOpera
 from eosframework.engine.operators.windows import Alarm
 from eosframework.records import WindowResult, moment
 from eosframework.serialization.serdes import BYTES, JSON, STRING
+from eosframework.state.layout import Layout, Row
 from eosframework.state.memory import MemoryStore
-from eosframework.state.query import HistoryLayout, Layout, Row, WaitingLayout, layout_of
+from eosframework.state.query import HistoryLayout, WaitingLayout, layout_of
 from eosframework.topology.graph.graph import Function, JoinKind, OnError, Store, StreamJoin
 from tests.unit.engine.operators.windows.bench import Bench
 from tests.unit.engine.operators.windows.functions import append, empty, joined

@@ -40,7 +40,7 @@ from eosframework.topology.dsl.streams import KeyedStream, Stream
 from eosframework.topology.graph import timed_topics
 from eosframework.topology.graph.graph import Graph, Source
 from eosframework.topology.resolve import resolve
-from eosframework.topology.spec.step_spec import How
+from eosframework.topology.spec.join_spec import How
 from eosframework.transactions.ports import Output
 from tests.support.applications.random_arrivals import (
     END,

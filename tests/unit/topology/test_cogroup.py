@@ -13,7 +13,9 @@ from pydantic import BaseModel
 from eosframework import Topology, WindowResult, hopping, session, sliding, tumbling
 from eosframework.errors import RecordFailed, TopologyError
 from eosframework.testing import TopologyTestDriver
+from eosframework.topology.graph.code_places import codes_of
 from eosframework.topology.graph.description import as_text, describe
+from eosframework.topology.graph.walk import nodes_of
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
@@ -153,6 +155,8 @@ def test_one_store_one_result_stream_and_one_sub_topology() -> None:
     (keyed,) = step["keyed"]
     assert [*keyed["functions"]] == ["initial", "add 0", "add 1", "add 2"]
     assert "cogroup(" in as_text(graph)
+    files = {code.file for node in nodes_of(part) for code in codes_of(node)}
+    assert files == {"tests/unit/topology/test_cogroup.py"}, "a debugger stops in no other"
 
 
 HEAD = """

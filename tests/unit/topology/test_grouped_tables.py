@@ -76,6 +76,10 @@ REFUSED = {
     ),
     "min": (of("planes", GROUP, '{min: "m:shape"}'), "write aggregate: {initial: module:function"),
     "window": (of("planes", GROUP, "{count: {window: {tumbling: 1h}}}"), "leave window: out"),
+    "window of records": (
+        of("planes", GROUP, "{count: {window: {records: 5}}}"),
+        "the rows of table 'planes' have no order; leave window: out",
+    ),
     "ttl": (of("planes", GROUP, "{count: {ttl: 1h}}"), "leave ttl: out"),
     "reduce": (of("planes", GROUP, '{reduce: "m:shape"}'), "write subtract: module:function"),
     "aggregate": (

@@ -11,6 +11,7 @@ from eosframework.errors import TopologyError
 from eosframework.topology.graph.description import as_mermaid, as_text, describe
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.graph.patterns import literal_prefix, matched_by_pattern, with_matched
+from eosframework.topology.graph.timed_topics import timed_topics
 from eosframework.topology.lint.lint_pass import lint
 from eosframework.topology.loader import read_yaml
 from eosframework.topology.resolve.resolve import resolve
@@ -113,6 +114,15 @@ def test_what_no_topic_found_later_could_have_is_refused_at_its_place(
     found = messages(f"{HEAD}streams: {streams}\n")
     assert len([one for one in found if message in one]) == 1, found
     assert all(one.startswith("app.yaml:4:") for one in found if message in one)
+
+
+def test_windows_of_records_wait_for_no_time_and_take_topics_that_are_found_later() -> None:
+    steps = (
+        f"[{{group_by: {{by: '{F}:tens', partitions: 2}}}}, {{count: {{window: {{records: 5}}}}}}]"
+    )
+    text = f"{HEAD}streams: {{kept: {{from: orders, steps: {steps}, to: counts}}}}\n"
+    assert messages(text) == []
+    assert not timed_topics(with_matched(graph(text), ["orders.eu"]))
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_python_says_where_a_ttl_makes_no_sense() -> None:
     clicks = app.stream("clicks", key=str, value=str).group_by_key()
     with pytest.raises(TopologyError, match=r"ttl: 0 keeps nothing"):
         clicks.count(ttl="0s")
-    with pytest.raises(TopologyError, match=r"without a window"):
+    with pytest.raises(TopologyError, match=r"ttl is not for windows of time"):
         clicks.window(tumbling("1h")).count(ttl="1h")
     with pytest.raises(TopologyError, match=r"leave out ttl, or history"):
         app.table("rows", history="1d", ttl="1d")

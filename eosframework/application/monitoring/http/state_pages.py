@@ -34,7 +34,8 @@ from eosframework.application.monitoring.owners import Owner, Owners
 from eosframework.application.monitoring.stores_here import KeyHere, StoresHere
 from eosframework.errors import ClusterUnreachable, KeyElsewhere, StoreNotReady, UserError
 from eosframework.serialization.bounds import FORWARDED, STATE_BYTES, STATE_ROWS
-from eosframework.state.query import BoundedRows, QueriedStore, Row, as_json, key_of
+from eosframework.state.layout import Row
+from eosframework.state.query import BoundedRows, QueriedStore, as_json, key_of
 
 DEFAULT_LIMIT = 100
 

@@ -16,7 +16,7 @@ from eosframework.engine.operators.foreign_keys import Answering, Subscriptions
 from eosframework.engine.operators.foreign_rows import ForeignRows, RowState
 from eosframework.engine.operators.store_transaction import StoreTransaction, open_transaction
 from eosframework.serialization.serdes import BYTES, JSON, STRING
-from eosframework.topology.graph.graph import Function, OnError, Store, Subscribe
+from eosframework.topology.graph.graph import Function, OnError, Store, Subscribe, Table, View
 
 Row = dict[str, Any]
 LEFT_KEYS, FOREIGN_KEYS = "abc", "xyz"
@@ -51,9 +51,10 @@ class Cluster:
     """
 
     def __init__(self, needs_right: bool) -> None:
+        table = Table("flights", "s", Store("flights", "f", STRING, JSON), JSON, None, OnError())
         node = Subscribe(
-            "join", "s", Function("m:of", of), "planes", Store("s", "c", BYTES, BYTES), STRING,
-            STRING, JSON, OnError(),
+            "join", "s", View("flights", table, (), STRING), Function("m:of", of), "planes",
+            Store("s", "c", BYTES, BYTES), STRING, STRING, JSON, OnError(),
         )  # fmt: skip
         tasks = range(TASKS)
         self.needs_right = needs_right

@@ -17,6 +17,7 @@ from eosframework.topology.dsl.builder import Topology
 from eosframework.topology.graph.graph import Graph
 from eosframework.topology.loader import load_app
 from eosframework.topology.resolve.resolve import resolve
+from tests.support.applications.random_topologies import KINDS, RandomApplication
 
 APP = """\
 from eosframework import Topology
@@ -102,6 +103,17 @@ def test_libraries_in_a_directory_of_the_cluster_do_not_travel(
         assert "shipped" not in [it.__name__ for it in user_modules()]
     finally:
         del sys.modules["shipped"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_of_every_kind_travel(kind: str) -> None:
+    """A serde that is made of nested functions would be sent by value, with what they refer to."""
+    for seed in range(6):
+        graph = resolve(RandomApplication("packed", kind, seed).topology.loaded())
+        found = unpack_value(pack_value(graph, "the application"))
+        assert [part.name for part in found.sub_topologies] == [
+            part.name for part in graph.sub_topologies
+        ]
 
 
 def test_a_function_that_holds_a_lock_is_refused() -> None:

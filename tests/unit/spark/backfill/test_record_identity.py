@@ -94,6 +94,10 @@ def test_windows_that_go_on_once_are_compared_record_by_record_with_what_cuts_th
     assert moved.window is not None
 
 
+def test_windows_of_records_are_compared_record_by_record_and_no_time_cuts_them() -> None:
+    assert compared(of("events", "count: {window: {records: 5, step: 2}}")) == Comparison()
+
+
 @pytest.mark.parametrize("to", ["out", "{topic: out, value: json}"])
 def test_a_window_is_read_from_the_value_however_it_is_written(to: str) -> None:
     assert compared(of("events", WINDOW_EACH, to=to)).window is not None

@@ -133,6 +133,7 @@ CASES = {
     "a store less": ((f"      - {COUNT}\n", ""), {"store hours": "store_removed"}),
     "a store more": (("to: windows", "to: windows\n"), {}),
     "another window": (("tumbling: 1h", "tumbling: 2h"), {"store hours": "store_window"}),
+    "windows of records": (("tumbling: 1h", "records: 5"), {"store hours": "store_window"}),
     "days of a zone": (
         ("tumbling: 1h", "tumbling: 1d, zone: Europe/Berlin"),
         {"store hours": "store_window"},
@@ -366,6 +367,10 @@ def test_every_rule_that_is_compared_is_raised_here_and_no_other_is_known() -> N
         "store_emptied",
         "store_returned",
         "store_taken",  # test_kept_names.py
+        "group_added",  # these in test_grouped_tables.py
+        "rows_forgotten",
+        "rows_replaced",
+        "rows_unjoined",
         "repartition_taken",
         "version_lowered",
         "watermarks_removed",
@@ -427,6 +432,17 @@ def found(old: str, new: str, subject: str) -> Change:
     assert old in JOINED
     [change] = [c for c in changes(JOINED.replace(old, new), JOINED) if c.subject == subject]
     return change
+
+
+def test_another_number_of_records_is_another_window() -> None:
+    before, now = (
+        RUNNING.replace("tumbling: 1h", f"records: {records}, step: 2") for records in (5, 6)
+    )
+    [change] = changes(now, before)
+    assert change.change == "store_window"
+    windows = "windows of {} records every 2"
+    assert change.found == f"made for {windows.format(6)}, before {windows.format(5)}"
+    assert changes(before, before) == []
 
 
 def test_the_interval_of_a_join_is_told_in_its_own_words() -> None:

@@ -18,7 +18,7 @@ from eosframework.engine.operators.arrow_conversion import Reader
 from eosframework.errors import TopologyError
 from eosframework.serialization.serdes import STRING
 from eosframework.testing import TopologyTestDriver
-from eosframework.topology.spec.step_spec import columns_of
+from eosframework.topology.spec.batch_spec import columns_of
 from tests.unit.engine.messages import Sent
 
 TYPES = {"n": "int64", "x": "float64", "s": "string", "b": "bool"}

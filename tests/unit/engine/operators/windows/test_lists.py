@@ -34,12 +34,16 @@ WINDOWS = {
     "hopping": hopping("20ms", every="5ms"),
     "sliding": sliding("10ms"),
     "session": session("4ms"),
+    "records": sliding(records=6, step=2),
 }
 
 
 def of(kind: str, step: Callable[[Any], Stream]) -> Callable[[KeyedStream], Stream]:
     window = WINDOWS[kind]
-    return lambda keyed: step(keyed if window is None else keyed.window(window, grace="1h"))
+    if window is None:
+        return step
+    grace = None if window.records else "1h"
+    return lambda keyed: step(keyed.window(window, grace=grace))
 
 
 def numbered(records: list[Any]) -> list[tuple[str, Any, int]]:

@@ -92,6 +92,16 @@ def joined_by_crc32(**worker: Any) -> Snapshot:
     return replace(with_worker(**worker), graph=graph, keys=Seen(samples), facts=known)
 
 
+def with_table(**values: Any) -> Snapshot:
+    """An application that joins its orders with a table, whose topic has these settings."""
+    topics = {**TOPICS, "planes": topic(**values)}
+    return snapshot(
+        graph=resolve(read_yaml(JOINED, "app.yaml")),
+        topics={name: Seen(found) for name, found in topics.items()},
+        facts=Seen(facts(topics=topics)),
+    )
+
+
 def _with_dead_letters(limit: int, *, input_bytes: int) -> Snapshot:
     """An application with dead letters, and what their topic and the input take."""
     [part] = GRAPH.sub_topologies
@@ -262,6 +272,13 @@ CASES = [
         lambda: with_topic("large", topic(cleanup_policy="compact")),
         "cleanup.policy=compact",
         "cleanup.policy=delete",
+    ),
+    Case(
+        "table-deletions",
+        N,
+        lambda: with_table(cleanup_policy="compact", delete_retention_ms="86400000"),
+        "delete.retention.ms=86400000",
+        "--entity-name planes --add-config delete.retention.ms=604800000",
     ),
     Case(
         "partitioner",
