@@ -107,10 +107,10 @@ def customers(_: int) -> Iterator[Made]:
     """
     yesterday = int(time.time() - 86_400) * 1000
     for number in range(KEYS):
-        yield b"customer-%05d" % number, b'{"factor":%d}' % _factor(number), yesterday
+        yield b"customer-%05d" % number, b'{"factor":%d}' % factor_of(number), yesterday
 
 
-def _factor(number: int) -> int:
+def factor_of(number: int) -> int:
     return 2 + number % 5
 
 
@@ -144,7 +144,7 @@ def _doubled_amounts(made: Iterable[Made]) -> int:
 
 def _multiplied_amounts(made: Iterable[Made]) -> int:
     return sum(
-        orjson.loads(value)[DOUBLED] * _factor(number % KEYS)
+        orjson.loads(value)[DOUBLED] * factor_of(number % KEYS)
         for number, (_, value, *_) in enumerate(made)
     )
 

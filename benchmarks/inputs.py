@@ -84,14 +84,21 @@ def load(
     topic: str,
     records: Iterable[Made],
     partitions: int = PARTITIONS,
+    *,
+    by_key: bool = False,
 ) -> int:
-    """Write records to all partitions in turn; return how many bytes the values have."""
+    """Write records to all partitions in turn; return how many bytes the values have.
+
+    Args:
+        by_key: choose partitions as the producers of the contestants do.
+    """
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
             "linger.ms": 20,
             "batch.num.messages": 20_000,
             "queue.buffering.max.kbytes": 256 * 1024,
+            "partitioner": "murmur2_random",
         }
     )
     total_bytes = 0
@@ -99,7 +106,8 @@ def load(
         total_bytes += len(value)
         while True:
             try:
-                producer.produce(topic, value, key, number % partitions, None, None, *more)
+                place = -1 if by_key else number % partitions
+                producer.produce(topic, value, key, place, None, None, *more)
                 break
             except BufferError:
                 producer.poll(0.1)

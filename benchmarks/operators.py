@@ -18,7 +18,7 @@ from benchmarks.options import Options
 from benchmarks.report import Report, Table
 from benchmarks.session import Session
 from eosframework import Stream, Topology, hopping, session, sliding, tumbling
-from eosframework.engine.codegen.compiler import compile_part
+from eosframework.engine.codegen.compiler import CompiledPart, compile_part
 from eosframework.engine.operators.entries import LAYOUT
 from eosframework.engine.stores.state_ports import StoreIdentity
 from eosframework.engine.task.open_state import OpenState
@@ -236,41 +236,47 @@ def work_of(operator: Callable[[Stream, Topology], Stream], records: int) -> Cal
     operator(stream, app).filter(no).to("out")
     (part,) = resolve(app.loaded()).sub_topologies
     compiled = compile_part(part)
-    names = [StoreIdentity(store.name, store.changelog, LAYOUT) for store in part.stores]
     batches = _batches(sorted(compiled.sources), records)
+    return lambda: nanoseconds_of(compiled, Nowhere(), batches) / records
 
-    def work() -> float:
-        output = Nowhere()
-        stores = MemoryState().open("part-0", 1, names)
-        transactions = TransactionSession(output, worker_policy(3600, 1), time.monotonic)
-        task = Task(
-            TransactionalId.make("operators", "part", 0),
-            compiled.sources,
-            output,
-            group=ProducerGroup(transactions, time.monotonic),
-            markers={},
-            transaction_timeout_seconds=3600,
-            clock=time.monotonic,
-            emissions=compiled.emissions,
-            stores=OpenState(compiled, 0, stores) if compiled.keyed else None,
-        )
-        task.start_at([Position(topic, 0, 0, "") for topic in compiled.sources])
-        task.enter(TaskState.RUNNING)
-        began = time.thread_time_ns()
-        open_records = 0
-        for topic, batch in batches:
-            task.add(TopicPartition(topic, 0), batch, None)
-            task.run(float("inf"))
-            open_records += len(batch)
-            if open_records >= COMMIT_RECORDS:
-                task.commit()
-                transactions.move(Event.COMMITTING)
-                transactions.committed(Event.COMMITTED)
-                task.committed()
-                open_records = 0
-        return (time.thread_time_ns() - began) / records
 
-    return work
+def nanoseconds_of(
+    compiled: CompiledPart, output: Nowhere, batches: Sequence[tuple[str, list[Read]]]
+) -> int:
+    """Return the processor time in which a new task, with empty stores, runs all batches.
+
+    Args:
+        batches: with their topics.
+    """
+    names = [StoreIdentity(s.name, s.changelog, LAYOUT) for s in compiled.part.stores]
+    stores = MemoryState().open("part-0", 1, names)
+    transactions = TransactionSession(output, worker_policy(3600, 1), time.monotonic)
+    task = Task(
+        TransactionalId.make("operators", "part", 0),
+        compiled.sources,
+        output,
+        group=ProducerGroup(transactions, time.monotonic),
+        markers={},
+        transaction_timeout_seconds=3600,
+        clock=time.monotonic,
+        emissions=compiled.emissions,
+        stores=OpenState(compiled, 0, stores) if compiled.keyed else None,
+    )
+    task.start_at([Position(topic, 0, 0, "") for topic in compiled.sources])
+    task.enter(TaskState.RUNNING)
+    began = time.thread_time_ns()
+    open_records = 0
+    for topic, batch in batches:
+        task.add(TopicPartition(topic, 0), batch, None)
+        task.run(float("inf"))
+        open_records += len(batch)
+        if open_records >= COMMIT_RECORDS:
+            task.commit()
+            transactions.move(Event.COMMITTING)
+            transactions.committed(Event.COMMITTED)
+            task.committed()
+            open_records = 0
+    return time.thread_time_ns() - began
 
 
 def _batches(topics: Sequence[str], records: int) -> list[tuple[str, list[Read]]]:

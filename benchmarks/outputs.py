@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
@@ -57,16 +58,7 @@ def require_counted(
 
 def committed(bootstrap_servers: str, topic: str) -> Iterator[Message]:
     """Yield the committed messages of all partitions, to where they end now."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "verifier",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "fetch.queue.backoff.ms": 5,
-        }
-    )
+    consumer = _consumer(bootstrap_servers, {"enable.partition.eof": True})
     partitions = range(PARTITIONS)
     consumer.assign(
         [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
@@ -82,3 +74,72 @@ def committed(bootstrap_servers: str, topic: str) -> Iterator[Message]:
                     unread.discard(message.partition() or 0)
     finally:
         consumer.close()
+
+
+class FinalValues:
+    """Looks at committed outputs until the last value of each key is the one that is expected.
+
+    Args:
+        topics: of the outputs.
+        final: by topic and key, the value.
+        value_of: the value in a message; None: its key has none.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        final: Mapping[tuple[str, bytes], int],
+        value_of: Callable[[bytes], int],
+    ) -> None:
+        self._final = final
+        self._value_of = value_of
+        self._right = set[tuple[str, bytes]]()
+        self._consumer = _consumer(bootstrap_servers, {})
+        self._consumer.assign(
+            [
+                TopicPartition(topic, partition, OFFSET_BEGINNING)
+                for topic in {topic for topic, _ in final}
+                for partition in range(PARTITIONS)
+            ]
+        )
+        self.count = 0
+        """Of the messages so far."""
+
+    def look(self) -> bool:
+        """Return whether each key has its value by the messages that are there now."""
+        while messages := self._consumer.consume(10_000, 0):
+            for message in messages:
+                self._take(message)
+        return len(self._right) == len(self._final)
+
+    @property
+    def missing(self) -> int:
+        """Number of keys without their value."""
+        return len(self._final) - len(self._right)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _take(self, message: Message) -> None:
+        if message.error() is not None:
+            return
+        self.count += 1
+        place = message.topic() or "", message.key() or b""
+        data = message.value()
+        if data is not None and self._value_of(data) == self._final[place]:
+            self._right.add(place)
+        else:
+            self._right.discard(place)
+
+
+def _consumer(bootstrap_servers: str, more: Mapping[str, Any]) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "verifier",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "fetch.queue.backoff.ms": 5,
+            **more,
+        }
+    )

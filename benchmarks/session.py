@@ -54,10 +54,20 @@ class Session:
         return self._loaded((records, padding_bytes, keys), make, records, PARTITIONS)
 
     def topic_of(
-        self, make: Callable[[int], Iterable[Made]], records: int, partitions: int = PARTITIONS
+        self,
+        make: Callable[[int], Iterable[Made]],
+        records: int,
+        partitions: int = PARTITIONS,
+        *,
+        by_key: bool = False,
     ) -> str:
-        """The topic with the records that `make` makes; loaded at the first call."""
-        return self._loaded((make, records, partitions), make, records, partitions)
+        """The topic with the records that `make` makes; loaded at the first call.
+
+        Args:
+            by_key: a record's key chooses its partition; else they are filled in turn.
+        """
+        key = make, records, partitions, by_key
+        return self._loaded(key, make, records, partitions, by_key=by_key)
 
     def _loaded(
         self,
@@ -65,11 +75,13 @@ class Session:
         make: Callable[[int], Iterable[Made]],
         records: int,
         partitions: int,
+        *,
+        by_key: bool = False,
     ) -> str:
         if key not in self._inputs:
             topic = self.name("input")
             create_topics(self.bootstrap_servers, topic, partitions=partitions)
-            load(self.bootstrap_servers, topic, make(records), partitions)
+            load(self.bootstrap_servers, topic, make(records), partitions, by_key=by_key)
             self._inputs[key] = topic
         return self._inputs[key]
 

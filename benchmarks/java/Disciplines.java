@@ -49,6 +49,9 @@ final class Disciplines {
                     .to(target, Produced.with(BYTES, Serdes.Long()));
             case "window" -> countInWindows(read(builder, source, Json.NODES)).to(target, AS_JSON);
             case "join" -> join(builder, source, work.get("BENCH_TABLE")).to(target, AS_JSON);
+            case "groups" -> Tables.groups(builder, source, target);
+            case "foreign" -> Tables.foreign(builder, source, work.get("BENCH_TABLE"))
+                    .to(target, AS_JSON);
             default -> throw new IllegalArgumentException("there is no discipline " + discipline);
         }
     }
@@ -97,7 +100,7 @@ final class Disciplines {
                         Joined.with(BYTES, Json.NODES, Json.NODES));
     }
 
-    private static JsonNode multiplied(JsonNode order, long factor) {
+    static JsonNode multiplied(JsonNode order, long factor) {
         ((ObjectNode) order).put("amount", order.get("amount").asLong() * factor);
         return order;
     }

@@ -61,6 +61,7 @@ from eosframework.topology.graph.graph import (
     StreamJoin,
     Subscribe,
     Table,
+    TableGroup,
     TableJoin,
     View,
 )
@@ -93,8 +94,24 @@ def _changing(store: StoreTransaction) -> _Change:
     return change
 
 
+def _noting(store: StoreTransaction) -> _Change:
+    """Return the same function for tables whose previous rows are not read: none is decoded."""
+    get, put, delete = store.get, store.put, store.delete
+
+    def change(key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
+        if value is not None:
+            put(key, (value, timestamp))
+        elif get(key) is not None:
+            delete(key)
+        else:
+            return False, None
+        return True, None
+
+    return change
+
+
 def _keeping(store: StoreTransaction) -> _Change:
-    """Return the same function for tables whose previous rows are never read."""
+    """Return the same function for tables whose changes nothing reads."""
     put, delete = store.put, store.delete
 
     def change(key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
@@ -287,7 +304,9 @@ class JoinBinding:
         store = self.stores[node.store.name]
         if node.history_ms is not None:
             return self._history(node, self.alarms.ends)
-        return _changing(store) if node.children else _keeping(store)
+        if not node.children:
+            return _keeping(store)
+        return _changing(store) if any(map(_reads_before, node.children)) else _noting(store)
 
     def _stream_join(self, node: StreamJoin) -> StreamJoinOperator:
         return StreamJoinOperator(
@@ -344,7 +363,7 @@ class JoinBinding:
 
 def _reads_before(node: Node) -> bool:
     """Return whether a node reads the previous row of a change."""
-    return isinstance(node, JoinSide) or (
+    return isinstance(node, JoinSide | TableGroup) or (
         isinstance(node, Step) and node.operator in (Operator.FILTER, Operator.MAP_VALUES)
     )
 

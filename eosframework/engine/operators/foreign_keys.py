@@ -40,14 +40,22 @@ HEAD = struct.Struct(">BQ")
 _VERSION = struct.Struct(">Q")
 _LENGTH = struct.Struct(">I")
 
-_BEGIN, _END = 1, 2
+BEGIN, END = 1, 2
 """Kinds of subscriptions."""
+
+_BEGIN, _END = (bytes([kind]) for kind in (BEGIN, END))
+
+_FIRST = _VERSION.pack(1)
 
 IS_ROW, HAS_KEY, BEGINS = 1, 2, 4
 """Flags of rows: not deleted; the foreign key is not null; a subscription begins with it."""
 
+_FLAGS = [bytes([flags]) for flags in range(8)]
+
 FOUND, ABSENT, ENDED = 1, 2, 3
 """Kinds of answers."""
+
+_FOUND, _ABSENT, _ENDED = (bytes([kind]) for kind in (FOUND, ABSENT, ENDED))
 
 _COUNTER = b"\0"
 _KEY = b"\1"
@@ -87,32 +95,37 @@ class Subscriptions:
         Returns:
             None in place of the row if a row is deleted that was not there.
         """
-        known = self._store.get(subscription_key(key))
-        before = None if known is None else known[0]
-        if row is None and before is None:
-            return None, []
+        place = subscription_key(key)
+        known = self._store.get(place)
+        if known is None:
+            if row is None:
+                return None, []
+            before = old = None
+        else:
+            before = known[0]
+            old = read_subscription(before)[1]
         now = None if foreign is None else self._encoded(foreign)
-        flags = 0 if row is None else IS_ROW | (0 if now is None else HAS_KEY)
-        if row is not None and before is not None and read_subscription(before)[1] == now:
-            return HEAD.pack(flags, read_subscription(before)[0]) + row, []
+        if row is not None and before is not None and old == now:
+            flags = IS_ROW if now is None else IS_ROW | HAS_KEY
+            return _FLAGS[flags] + before[: _VERSION.size] + row, []
         version = self._next_version(timestamp)
         sent = list[Subscription]()
-        if before is not None and (old := read_subscription(before)[1]) is not None:
-            sent.append((old, HEAD.pack(_END, version) + key))
+        if old is not None:
+            sent.append((old, _END + version + key))
         if row is None:
-            self._store.delete(subscription_key(key))
-            return HEAD.pack(0, version), sent
-        kept = _VERSION.pack(version) + (b"" if now is None else _KEY + now)
-        self._store.put(subscription_key(key), (kept, timestamp))
-        if now is not None:
-            sent.append((now, HEAD.pack(_BEGIN, version) + key))
-            flags |= BEGINS
-        return HEAD.pack(flags, version) + row, sent
+            self._store.delete(place)
+            return _FLAGS[0] + version, sent
+        if now is None:
+            self._store.put(place, (version, timestamp))
+            return _FLAGS[IS_ROW] + version + row, sent
+        self._store.put(place, (version + _KEY + now, timestamp))
+        sent.append((now, _BEGIN + version + key))
+        return _FLAGS[IS_ROW | HAS_KEY | BEGINS] + version + row, sent
 
-    def _next_version(self, timestamp: int) -> int:
+    def _next_version(self, timestamp: int) -> bytes:
         entry = self._store.get(_COUNTER)
-        version = 1 if entry is None else _VERSION.unpack(entry[0])[0] + 1
-        self._store.put(_COUNTER, (_VERSION.pack(version), timestamp))
+        version = _FIRST if entry is None else _VERSION.pack(_VERSION.unpack(entry[0])[0] + 1)
+        self._store.put(_COUNTER, (version, timestamp))
         return version
 
     def _encoded(self, foreign: Any) -> bytes:
@@ -162,17 +175,17 @@ class Answering:
 
     def left(self, foreign: bytes, message: bytes, timestamp: int) -> list[Answer]:
         """Take a subscription to a key, or the end of one; return the answer."""
-        kind, version = HEAD.unpack_from(message)
-        key = message[HEAD.size :]
+        kind, _ = HEAD.unpack_from(message)
+        version, key = message[1 : HEAD.size], message[HEAD.size :]
         place = _prefix(foreign) + key
-        if kind == _END:
+        if kind == END:
             self._store.delete(place)
-            return [(key, HEAD.pack(ENDED, version), timestamp)]
-        self._store.put(place, (_VERSION.pack(version), timestamp))
+            return [(key, _ENDED + version, timestamp)]
+        self._store.put(place, (version, timestamp))
         entry = self._row(foreign)
         if entry is None:
-            return [(key, HEAD.pack(ABSENT, version), timestamp)]
-        return [(key, HEAD.pack(FOUND, version) + self._encode(entry[0]), entry[1])]
+            return [(key, _ABSENT + version, timestamp)]
+        return [(key, _FOUND + version + self._encode(entry[0]), entry[1])]
 
     def right(self, foreign: bytes, row: Any, before: Any, timestamp: int) -> Iterator[Answer]:
         """Take a change of a row; yield an answer for each subscription to its key."""
@@ -180,9 +193,9 @@ class Answering:
         if now is None and self._show(before) is None:
             return
         prefix = _prefix(foreign)
-        kind, data = (ABSENT, b"") if now is None else (FOUND, self._encode(now))
+        kind, data = (_ABSENT, b"") if now is None else (_FOUND, self._encode(now))
         for place, (version, _) in self._store.scan(prefix, _after(prefix)):
-            yield place[len(prefix) :], bytes([kind]) + version + data, timestamp
+            yield place[len(prefix) :], kind + version + data, timestamp
 
 
 def subscribers_of(foreign: bytes) -> tuple[bytes, bytes]:

@@ -66,22 +66,39 @@ class RowState:
 
     def pair(self, needs_right: bool) -> _Pair | None:
         """Return the rows of the result that is shown; None: there is none."""
-        if self.is_waiting:
-            return self.old
-        right = self.right if self.has_key else None
-        if self.left is None or (right is None and needs_right):
+        left, time = self.left, self.left_ms
+        if left is None:
             return None
-        return self.left, right, self.time
+        if not self.has_key:
+            return None if needs_right else (left, None, time)
+        if self.answered != self.version:
+            return self.old
+        right, right_ms = self.right, self.right_ms
+        if right is None and needs_right:
+            return None
+        return left, right, time if time > right_ms else right_ms
 
     def encode(self) -> bytes:
         """Return the value of the store."""
-        old, old_right, old_ms = self.old or (None, None, 0)
-        parts = (self.left, self.right, old, old_right)
-        bits = (_LEFT, _RIGHT, _OLD, _OLD_RIGHT)
-        flags = sum(bit for bit, part in zip(bits, parts, strict=True) if part is not None)
-        left, right, old, old_right = (part or b"" for part in parts)
+        left, right, old = self.left, self.right, self.old
+        flags = _KEY if self.has_key else 0
+        if left is None:
+            left = b""
+        else:
+            flags |= _LEFT
+        if right is None:
+            right = b""
+        else:
+            flags |= _RIGHT
+        old_left = old_right = b""
+        old_ms = 0
+        if old is not None:
+            old_left, found, old_ms = old
+            flags |= _OLD
+            if found is not None:
+                flags, old_right = flags | _OLD_RIGHT, found
         head = _STATE.pack(
-            flags | (_KEY if self.has_key else 0),
+            flags,
             self.version,
             self.answered,
             self.opened,
@@ -90,9 +107,9 @@ class RowState:
             old_ms,
             len(left),
             len(right),
-            len(old),
+            len(old_left),
         )
-        return b"".join((head, left, right, old, old_right))
+        return b"".join((head, left, right, old_left, old_right))
 
     @classmethod
     def decode(cls, data: bytes) -> RowState:
@@ -101,27 +118,26 @@ class RowState:
         Raises:
             struct.error: it is cut.
         """
-        flags, version, answered, opened, left_ms, right_ms, old_ms, *lengths = _STATE.unpack_from(
-            data
+        flags, version, answered, opened, left_ms, right_ms, old_ms, left, right, old = (
+            _STATE.unpack_from(data)
         )
-        at, parts = _STATE.size, list[bytes]()
-        for length in lengths:
-            parts.append(data[at : at + length])
-            at += length
-        if at > len(data):
-            raise struct.error(f"{at} bytes are expected, and there are {len(data)}")
-        left, right, old = parts
-        old_right = data[at:] if flags & _OLD_RIGHT else None
+        left += _STATE.size
+        right += left
+        old += right
+        if old > len(data):
+            raise struct.error(f"{old} bytes are expected, and there are {len(data)}")
         return cls(
             version,
             answered,
             opened,
             left_ms,
             right_ms,
-            bool(flags & _KEY),
-            left if flags & _LEFT else None,
-            right if flags & _RIGHT else None,
-            (old, old_right, old_ms) if flags & _OLD else None,
+            flags & _KEY != 0,
+            data[_STATE.size : left] if flags & _LEFT else None,
+            data[left:right] if flags & _RIGHT else None,
+            (data[right:old], data[old:] if flags & _OLD_RIGHT else None, old_ms)
+            if flags & _OLD
+            else None,
         )
 
 
@@ -179,24 +195,25 @@ class ForeignRows:
     def row(self, key: bytes) -> Entry | None:
         """Return the row of a key."""
         pair = self._load(key).pair(self._needs_right)
-        value = self._joined(pair)
+        value = None if pair is None else self._joined(pair)
         return None if pair is None or value is None else (value, pair[2])
 
     def _settled(self, key: bytes, state: RowState, before: _Pair | None) -> Change | None:
-        state.old = before if state.is_waiting else None
-        self._keep(key, state)
         if state.is_waiting:
+            state.old = before
+            self._keep(key, state)
             return None
-        value = self._joined(state.pair(self._needs_right))
+        state.old = None
+        self._keep(key, state)
+        now = state.pair(self._needs_right)
+        value = None if now is None else self._joined(now)
         is_read = value is None or self._needs_before
-        old = self._joined(before) if is_read else None
+        old = self._joined(before) if before is not None and is_read else None
         if value is not None:
             return value, old, state.time
         return None if old is None or before is None else (None, old, max(state.time, before[2]))
 
-    def _joined(self, pair: _Pair | None) -> Any:
-        if pair is None:
-            return None
+    def _joined(self, pair: _Pair) -> Any:
         left, right, _ = pair
         return self._by(self._left(left), None if right is None else self._right(right))
 

@@ -313,3 +313,30 @@ def test_windows_follow_a_join_in_stream_time() -> None:
 
 def by_tail(flight: Record[int, Value]) -> list[tuple[str, Value]]:
     return [] if flight.value is None else [(flight.value["tail"], flight.value)]
+
+
+def seats(flight: Value) -> int:
+    return flight["plane"]["seats"]
+
+
+def maker_of(flight: Record[int, Value]) -> str:
+    return flight.value["plane"]["maker"]
+
+
+def test_a_group_of_joined_rows_takes_back_the_row_before() -> None:
+    app = Topology("air")
+    flights = app.table("flights", key=int, value=dict)
+    planes = app.table("planes", key=str, value=dict)
+    joined = flights.join(planes, with_plane, key=tail)
+    joined.group_by(maker_of, key=str, value="json", name="by").sum(seats).to("seats", value=int)
+    driver = TopologyTestDriver(app)
+    driver.send("planes", {"maker": "A", "seats": 5}, key="N1")
+    driver.send("planes", {"maker": "B", "seats": 9}, key="N2")
+    driver.send("flights", {"tail": "N1"}, key=1)
+    driver.run()
+    driver.send("flights", {"tail": "N1", "late": True}, key=1)
+    driver.run()
+    assert last(driver, "seats") == {"A": 5}
+    driver.send("flights", {"tail": "N2"}, key=1)
+    driver.run()
+    assert last(driver, "seats") == {"A": 0, "B": 9}
