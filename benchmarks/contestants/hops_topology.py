@@ -5,24 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from eosframework import Record, Topology
+from eosframework import Context, Record, Topology
 
 
 def key_of(record: Record[bytes, bytes]) -> bytes:
     return record.key
 
 
-def later(so_far: bytes, value: bytes) -> bytes:
-    return value
+def counted(record: Record[bytes, bytes], context: Context) -> list[Record[bytes, bytes]]:
+    """Pass a record; the declared store brings the records of each key together."""
+    return [record]
 
 
 def declare(work: Mapping[str, str]) -> Topology:
-    """Declare `BENCH_HOPS` repartition topics, each with the last value of a key after it."""
+    """Declare `BENCH_HOPS` repartition topics, each before a step with a store."""
     app = Topology(work["BENCH_APPLICATION"])
     stream = app.stream(work["BENCH_INPUT"], key=bytes, value=bytes, name="records")
     for number in range(int(work["BENCH_HOPS"])):
-        groups = stream.select_key(key_of).group_by_key()
-        stream = groups.reduce(later, value=bytes, store=f"hop.{number}")
+        keyed = stream.select_key(key_of)
+        stream = keyed.process(counted, stores={f"seen.{number}": "integer"}).named(f"hop.{number}")
     stream.to(work["BENCH_OUTPUT"])
     return app
 
