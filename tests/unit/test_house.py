@@ -175,7 +175,7 @@ def test_each_step_has_a_label_of_its_own() -> None:
     assert {letters: names for letters, names in stated.items() if len(names) > 1} == {}
 
 
-CODE, MODULES, IMPORT_SHARE, ENTRIES = 77_800, 550, 0.113, 20
+CODE, MODULES, IMPORT_SHARE, ENTRIES = 78_000, 555, 0.113, 20
 """The figures reached, with room for small changes; what needs more raises them and says why."""
 
 
