@@ -66,7 +66,7 @@ def ownership(snapshot: Snapshot) -> Iterator[Observation]:
 
 def settings(snapshot: Snapshot) -> Iterator[Observation]:
     """Find settings that cannot be read for lack of DescribeConfigs."""
-    for topic, facts in snapshot.existing().items():
+    for topic, facts in snapshot.described.items():
         if facts.values is None:
             fix = grant(snapshot, f"--topic {topic}", "DescribeConfigs")
             yield Observation(f"topic {topic}", "DescribeConfigs is not allowed", fix=fix)

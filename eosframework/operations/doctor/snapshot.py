@@ -113,15 +113,18 @@ class Snapshot(CoordinatorAnswers):
         """Transaction timeout of the worker."""
         return round(self.settings.worker.transaction_timeout_seconds * 1000)
 
-    def existing(self, *names: str) -> dict[str, TopicDescription]:
-        """Return the existing topics among `names` that could be described; without names, all."""
+    @property
+    def described(self) -> dict[str, TopicDescription]:
+        """The existing topics that could be described."""
         return {
             name: seen.found
             for name, seen in self.topics.items()
-            if (not names or name in names)
-            and isinstance(seen.found, TopicDescription)
-            and seen.found.exists
+            if isinstance(seen.found, TopicDescription) and seen.found.exists
         }
+
+    def existing(self, *names: str) -> dict[str, TopicDescription]:
+        """Return those of `described` that are among `names`."""
+        return {name: found for name, found in self.described.items() if name in names}
 
 
 def number_of(values: Values | None, name: str) -> int | None:

@@ -39,7 +39,7 @@ Existing = dict[str, TopicDescription]
 
 def internal_topics(snapshot: Snapshot) -> Iterator[Observation]:
     """Find settings of internal topics that lose records, refuse them, or stop the next start."""
-    existing = snapshot.existing()
+    existing = snapshot.described
     sources = {name: found.partitions for name, found in existing.items()}
     names = own_topics(snapshot.graph, sources).keys()
     inputs = {name: count for name, count in sources.items() if name not in names}
@@ -78,7 +78,7 @@ def _observed(snapshot: Snapshot, one: Deviation) -> Observation:
 
 def append_time(snapshot: Snapshot) -> Iterator[Observation]:
     """Find inputs and outputs that replace event times."""
-    existing = snapshot.existing()
+    existing = snapshot.described
     for one in doubtful_settings(snapshot.graph, existing):
         if one.role in (TopicRole.SOURCE, TopicRole.SINK):
             yield _observed(snapshot, one)
@@ -101,7 +101,7 @@ def _sizes(snapshot: Snapshot, topic: InternalTopic, existing: Existing) -> Iter
     """Compare the size limit with that of the inputs; another check has that of retry topics."""
     if topic.role in (TopicRole.RETRY, TopicRole.REPLAY):
         return
-    inputs = snapshot.existing(*snapshot.sources) if snapshot.sources else {}
+    inputs = snapshot.existing(*snapshot.sources)
     limits = {name: found.max_message_bytes for name, found in inputs.items()}
     largest = max(limits, key=lambda name: limits[name], default=None)
     own = existing[topic.name].max_message_bytes
@@ -178,7 +178,7 @@ def _only_broker(snapshot: Snapshot) -> int | None:
     if isinstance(snapshot.brokers.found, Unseen) or len(snapshot.brokers.found) > 1:
         return None
     (broker,) = snapshot.brokers.found
-    places = [place for facts in snapshot.existing().values() for place in facts.placements]
+    places = [place for facts in snapshot.described.values() for place in facts.placements]
     return broker if all(set(place.replicas) <= {broker} for place in places) else None
 
 
@@ -228,7 +228,7 @@ def topic_in_sync(snapshot: Snapshot) -> Iterator[Observation]:
 def unclean_elections(snapshot: Snapshot) -> Iterator[Observation]:
     """Find topics whose leader may become a replica without all records."""
     name = "unclean.leader.election.enable"
-    for topic, facts in snapshot.existing().items():
+    for topic, facts in snapshot.described.items():
         if (facts.values or {}).get(name) == "true":
             fix = alter_topic(snapshot, topic, name, "false")
             yield Observation(f"topic {topic}", f"{name}=true", fix=fix)
@@ -236,7 +236,7 @@ def unclean_elections(snapshot: Snapshot) -> Iterator[Observation]:
 
 def offline_partitions(snapshot: Snapshot) -> Iterator[Observation]:
     """Find partitions that cannot be read or written now."""
-    for topic, facts in snapshot.existing().items():
+    for topic, facts in snapshot.described.items():
         needed = number_of(facts.values, "min.insync.replicas") or 1
         for place in facts.placements:
             name = f"{topic}[{place.partition}]"
@@ -253,7 +253,7 @@ def offline_partitions(snapshot: Snapshot) -> Iterator[Observation]:
 
 def lagging_replicas(snapshot: Snapshot) -> Iterator[Observation]:
     """Find topics with replicas out of sync."""
-    for topic, facts in snapshot.existing().items():
+    for topic, facts in snapshot.described.items():
         behind = {
             broker for place in facts.placements for broker in {*place.replicas} - {*place.in_sync}
         }
@@ -267,7 +267,7 @@ def lagging_replicas(snapshot: Snapshot) -> Iterator[Observation]:
 
 
 def _own(snapshot: Snapshot) -> Iterator[_Copies]:
-    for topic, facts in snapshot.existing().items():
+    for topic, facts in snapshot.described.items():
         if topic not in COORDINATION:
             in_sync = number_of(facts.values, "min.insync.replicas")
             yield _Copies(f"topic {topic}", topic, facts.replication_factor, in_sync)
@@ -428,7 +428,7 @@ def dead_letter_size(snapshot: Snapshot) -> Iterator[Observation]:
         sources = snapshot.existing(*(source.topic for source in part.sources))
         largest = max(sources.items(), key=lambda item: item[1].max_message_bytes, default=None)
         topics = _failed_record_topics(snapshot, part)
-        for topic, facts in snapshot.existing(*topics).items() if topics else ():
+        for topic, facts in snapshot.existing(*topics).items():
             if largest is None or not facts.max_message_bytes:
                 continue
             source, size = largest[0], largest[1].max_message_bytes
@@ -511,7 +511,7 @@ def _written_times(snapshot: Snapshot) -> Iterator[tuple[str, EventTimes, str, V
     """Yield each source's event times with each output that preserves event times."""
     unseen: NotSeen | None = None
     for part in snapshot.graph.sub_topologies:
-        sinks = snapshot.existing(*part.sink_topics) if part.sink_topics else {}
+        sinks = snapshot.existing(*part.sink_topics)
         for source in part.sources:
             try:
                 seen = snapshot.event_times.get(source.topic)
