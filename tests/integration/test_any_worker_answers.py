@@ -125,15 +125,18 @@ def test_while_a_partition_moves_the_answer_is_to_ask_again_and_never_that_it_is
         two.wait_for_fault("ownership.after_read")
         second = address_of(two)
         # The group has assigned its partitions to the second worker, which has not opened them.
-        held = [
-            (key(address, name), address)
-            for address in (first, second)
-            for name in KEYS
-            if key(first, name, "here").status == 421
-        ]
-        assert held
-        assert {(answer.status, answer.worker) for answer, _ in held} == {(503, "two")}
-        assert {answer.headers["Retry-After"] for answer, _ in held} == {"1"}
+        moving = [name for name in KEYS if key(first, name, "here").status == 421]
+        assert moving
+
+        def names_the_new_owner() -> bool:
+            """A worker knows the group's members for a second, and may name the owner before."""
+            held = [key(address, name) for address in (first, second) for name in moving]
+            assert {(answer.status, answer.headers["Retry-After"]) for answer in held} == {
+                (503, "1")
+            }
+            return {answer.worker for answer in held} == {"two"}
+
+        wait_until(names_the_new_owner, "answers that name the new owner")
         two.release()
         wait_for_all(totals, first, second)
     finally:
