@@ -57,6 +57,9 @@ _FIRST_ANSWER_SECONDS = 0.5
 _LOST_AFTER_SECONDS = 1.5
 """How long a request may go without an answer until it is asked whether its client is lost."""
 
+_STUCK_AFTER_SECONDS = 4.0
+"""After this long another client repeats a request, though the first one knows a broker."""
+
 _UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
 
 REQUEST_FAILED = (EosError, KafkaException)
@@ -175,7 +178,8 @@ class AdminRequests:
             with suppress(KafkaException):
                 return ask(self._client, min(left, _TURN_SECONDS))
             self._client.poll(0)
-            self._exchange_if_lost()
+            if not knows_broker(self._client):
+                self._exchange()
         raise self._unreachable()
 
     def _request_each(
@@ -247,21 +251,29 @@ class AdminRequests:
             self._client.list_topics(timeout=max(deadline - time.monotonic(), 0.1))
 
     def _result(self, future: Future[Answer], deadline: float) -> Answer:
-        """Wait for an answer, and serve librdkafka's log and error callbacks meanwhile."""
+        """Wait for an answer, and serve librdkafka's log and error callbacks meanwhile.
+
+        A client that knows brokers may send a request to none, as it does for one to a coordinator
+        on a cluster that has just started (seen in 2.16). So a request is repeated by another
+        client, which waits as long as those before it together: one that takes long is answered.
+        """
         ask_at = time.monotonic() + _LOST_AFTER_SECONDS
+        waited = time.monotonic() - (deadline - self._deadline_seconds)
+        stuck_at = time.monotonic() + max(waited, _STUCK_AFTER_SECONDS)
         while not future.done():
             if time.monotonic() > deadline + 1:
                 raise self._unreachable()
             wait([future], timeout=0.05)
             self._client.poll(0)
             if time.monotonic() > ask_at and not future.done():
-                if self._exchange_if_lost():
+                is_stuck = time.monotonic() > stuck_at
+                if (is_stuck or not knows_broker(self._client)) and self._exchange():
                     raise ClientExchangedError
                 ask_at = time.monotonic() + _LOST_AFTER_SECONDS
         return future.result()
 
-    def _exchange_if_lost(self) -> bool:
-        """Exchange a client that gets no answer where a new one does; return whether it was.
+    def _exchange(self) -> bool:
+        """Exchange a client that gets no answer for one that knows a broker; return whether it was.
 
         The client may forget all brokers between two requests as well (see `_new_client`); then it
         sends nothing. On a connection that hangs a request may have been sent, and take effect: so
@@ -269,8 +281,6 @@ class AdminRequests:
         """
         held = self._of_thread.held
         lost = self._client
-        if knows_broker(lost):
-            return False
         new = new_client(AdminClient, self._properties())
         if not knows_broker(new):
             discard_admin(new)
