@@ -16,7 +16,13 @@ from eosframework.application.needed_access import (
 from eosframework.config import Guarantee, Ids
 from eosframework.kafka.admin.verification import SETTING, is_conclusive, shortcoming
 from eosframework.operations.doctor.findings import NotSeen, Observation, Severity
-from eosframework.operations.doctor.snapshot import Snapshot, grant, number_of, restart_with
+from eosframework.operations.doctor.snapshot import (
+    WEEK_MS,
+    Snapshot,
+    grant,
+    number_of,
+    restart_with,
+)
 from eosframework.txnid import prefix, tables_group
 
 
@@ -112,7 +118,6 @@ def _missing(
         )
 
 
-WEEK_MINUTES = 7 * 24 * 60
 DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -177,7 +182,7 @@ def longest_transaction(snapshot: Snapshot) -> Iterator[Observation]:
 
 def expired_ids(snapshot: Snapshot) -> Iterator[Observation]:
     """Find brokers that expire idle transactional ids early."""
-    yield from _below(snapshot, "transactional.id.expiration.ms", WEEK_MINUTES * 60_000)
+    yield from _below(snapshot, "transactional.id.expiration.ms", WEEK_MS)
 
 
 def expired_producers(snapshot: Snapshot) -> Iterator[Observation]:
@@ -187,7 +192,7 @@ def expired_producers(snapshot: Snapshot) -> Iterator[Observation]:
 
 def expired_offsets(snapshot: Snapshot) -> Iterator[Observation]:
     """Find brokers that expire the offsets of a stopped group early."""
-    yield from _below(snapshot, "offsets.retention.minutes", WEEK_MINUTES)
+    yield from _below(snapshot, "offsets.retention.minutes", WEEK_MS // 60_000)
 
 
 def late_aborts(snapshot: Snapshot) -> Iterator[Observation]:

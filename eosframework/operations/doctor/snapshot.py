@@ -20,6 +20,8 @@ from eosframework.operations.doctor.findings import Seen
 from eosframework.topology.graph.graph import Graph
 from eosframework.txnid import TransactionalId, control_topic
 
+WEEK_MS = 7 * 24 * 3_600_000
+
 COORDINATION = (TRANSACTION_STATE, CONSUMER_OFFSETS)
 """The brokers' topics for transactions and offsets."""
 

@@ -18,6 +18,7 @@ from eosframework.kafka.inspect.formats import CONSUMER_OFFSETS, TRANSACTION_STA
 from eosframework.operations.doctor.findings import NotSeen, Observation, Severity, Unseen
 from eosframework.operations.doctor.snapshot import (
     COORDINATION,
+    WEEK_MS,
     Snapshot,
     add_replicas,
     alter_brokers,
@@ -31,8 +32,6 @@ from eosframework.txnid import ownership_topic
 
 _OF_ALL_TOPICS = {"min.insync.replicas", "unclean.leader.election.enable"}
 """Settings that other checks compare, of every topic."""
-
-WEEK_MS = 7 * 24 * 3_600_000
 
 Existing = dict[str, TopicDescription]
 
@@ -377,8 +376,8 @@ def compacted_topics(snapshot: Snapshot) -> Iterator[Observation]:
 def table_deletions(snapshot: Snapshot) -> Iterator[Observation]:
     """Find tables whose deletions compaction removes soon."""
     for topic, _, values in _compacted(snapshot, _tables(snapshot)):
-        kept_ms = int(values.get("delete.retention.ms") or WEEK_MS)
-        if kept_ms < WEEK_MS:
+        kept_ms = number_of(values, "delete.retention.ms")
+        if kept_ms is not None and kept_ms < WEEK_MS:
             fix = alter_topic(snapshot, topic, "delete.retention.ms", WEEK_MS)
             yield Observation(f"topic {topic}", f"delete.retention.ms={kept_ms}", fix=fix)
 
