@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from eosframework.serialization.serdes import CHECKED_BYTES, Serde
 
 _NEW, _OLD, _MOVED = 1, 2, 4
+_KINDS = [bytes([kind]) for kind in range(2 * _MOVED)]
 _LENGTH = struct.Struct(">I")
 _CHANGE_OF = re.compile(r"change\((.+)\)")
 
@@ -106,14 +107,16 @@ def change_serde(of: Serde) -> Serde:
 
 def _encode(write: Callable[[Any], bytes], change: Change) -> bytes:
     new, old, old_key = change
-    kind = (_NEW if new is not None else 0) | (_OLD if old is not None else 0)
-    parts = [b"" if old is None else write(old), b"" if new is None else write(new)]
-    if kind == _NEW | _OLD:
-        parts.insert(0, _LENGTH.pack(len(parts[0])))
-    if old_key is not None:
-        kind |= _MOVED
-        parts[:0] = [_LENGTH.pack(len(old_key)), old_key]
-    return b"".join([bytes([kind]), *parts])
+    if old is None:
+        kind, rows = _NEW, write(new)
+    elif new is None:
+        kind, rows = _OLD, write(old)
+    else:
+        taken = write(old)
+        kind, rows = _NEW | _OLD, _LENGTH.pack(len(taken)) + taken + write(new)
+    if old_key is None:
+        return _KINDS[kind] + rows
+    return _KINDS[kind | _MOVED] + _LENGTH.pack(len(old_key)) + old_key + rows
 
 
 def _decode(read: Callable[[bytes], Any], data: bytes) -> Change:

@@ -2,47 +2,56 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
 
 from eosframework.engine.operators.foreign_keys import (
+    OF_KEY,
+    number_of,
     read_subscriber,
-    read_subscription,
+    split_subscription,
     subscribers_of,
-    subscription_key,
 )
-from eosframework.engine.operators.foreign_rows import RowState
 from eosframework.engine.operators.store_transaction import CommittedStore
-from eosframework.serialization.serdes import Serde
+from eosframework.serialization.row_states import decode_state
 from eosframework.state.layout import Layout, Row, bounds
 from eosframework.topology.graph.graph import Answers, ForeignJoin, Subscribe
 
 
-class SubscribedLayout(Layout):
-    """Left rows with the foreign key that each subscribes to; None: it has none."""
+class _KeyedLayout(Layout):
+    """One row for each left key, besides what the store has of tasks."""
 
     has_one_row = True
+
+    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
+        """Yield the row of a left key."""
+        if (data := content.get(OF_KEY + key)) is not None:
+            yield self._shown(key, *self._form.decode(data))
+
+    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
+        """Yield the rows in the order of their keys."""
+        for name, data in content.scan(*bounds(OF_KEY, first, last)):
+            yield self._shown(name[len(OF_KEY) :], *self._form.decode(data))
+
+    def _number(self, version: bytes) -> int:
+        return self._form.held.reading(number_of)(version) if version else 0
+
+    @abstractmethod
+    def _shown(self, key: bytes, kept: bytes, timestamp: int) -> Row: ...
+
+
+class SubscribedLayout(_KeyedLayout):
+    """Left rows with the foreign key that each subscribes to; None: it has none."""
 
     def __init__(self, node: Subscribe) -> None:
         super().__init__(node.store)
         self._foreign = node.foreign
 
-    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
-        """Yield the subscription of a left row."""
-        if (data := content.get(subscription_key(key))) is not None:
-            yield self._subscription(key, data)
-
-    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
-        """Yield the subscriptions in the order of their keys; the counter of versions is none."""
-        prefix = subscription_key(b"")
-        for name, data in content.scan(*bounds(prefix, first, last)):
-            yield self._subscription(name[len(prefix) :], data)
-
-    def _subscription(self, key: bytes, data: bytes) -> Row:
-        kept, timestamp = self._form.decode(data)
-        version, foreign = self._form.held.reading(read_subscription)(kept)
+    def _shown(self, key: bytes, kept: bytes, timestamp: int) -> Row:
+        version, foreign = split_subscription(kept)
         shown = None if foreign is None else self._decoded(self._foreign, foreign)
-        return self._row(key, {"foreign_key": shown, "version": version}, timestamp)
+        value = {"foreign_key": shown, "version": self._number(version)}
+        return self._row(key, value, timestamp)
 
 
 class SubscribersLayout(Layout):
@@ -67,42 +76,28 @@ class SubscribersLayout(Layout):
     def _subscriber(self, name: bytes, data: bytes) -> Row:
         kept, timestamp = self._form.decode(data)
         foreign, key = self._form.held.reading(read_subscriber)(name)
-        version, _ = self._form.held.reading(read_subscription)(kept)
+        version = self._form.held.reading(number_of)(kept)
         shown = {"subscriber": self._decoded(self._left, key), "version": version}
         return self._row(foreign, shown, timestamp)
 
 
-class JoinedLayout(Layout):
+class JoinedLayout(_KeyedLayout):
     """The rows of both tables by the left key, with the versions that say whether they belong."""
-
-    has_one_row = True
 
     def __init__(self, node: ForeignJoin) -> None:
         super().__init__(node.store)
         self._rows = node.rows
 
-    def get(self, content: CommittedStore, key: bytes) -> Iterator[Row]:
-        """Yield both rows of a left key."""
-        if (data := content.get(key)) is not None:
-            yield self._both(key, data)
-
-    def scan(self, content: CommittedStore, first: bytes, last: bytes | None) -> Iterator[Row]:
-        """Yield both rows of each left key, in the order of the keys."""
-        for key, data in content.scan(first, last):
-            yield self._both(key, data)
-
-    def _both(self, key: bytes, data: bytes) -> Row:
-        kept, timestamp = self._form.decode(data)
-        state = self._form.held.reading(RowState.decode)(kept)
-        left, right = self._rows
+    def _shown(self, key: bytes, kept: bytes, timestamp: int) -> Row:
+        state = self._form.held.reading(decode_state)(kept)
+        left, right = (
+            None if data is None else self._decoded(serde, data)
+            for serde, data in zip(self._rows, (state.left, state.right), strict=True)
+        )
         value = {
-            "left": self._shown(left, state.left),
-            "right": self._shown(right, state.right),
-            "version": state.version,
-            "answered": state.answered,
-            "subscriptions": state.opened,
+            "left": left,
+            "right": right,
+            "version": self._number(state.version),
+            "answered": self._number(state.answered),
         }
         return self._row(key, value, timestamp)
-
-    def _shown(self, serde: Serde, data: bytes | None) -> Any:
-        return None if data is None else self._decoded(serde, data)

@@ -80,7 +80,7 @@ class BatchCode:
             self._code.line(
                 depth + 1, f"{value} = None if {encoded} is None else {decode}({encoded})"
             )
-        changed = replace(current, value=value, encoded=(value, encoded))
+        changed = replace(current, value=value, encoded=(value, encoded, JSON))
         self._code.children(depth + 1, children, changed)
 
     def extend_loop(self, line: int) -> None:

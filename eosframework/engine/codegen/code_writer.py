@@ -29,7 +29,7 @@ from eosframework.errors import raised_by_functions
 from eosframework.records import Record
 from eosframework.serialization import strict_json
 from eosframework.serialization.key_bytes import key_encoder
-from eosframework.serialization.serdes import JSON, Serde
+from eosframework.serialization.serdes import JSON, KEPT_JSON, Serde
 from eosframework.topology.graph.graph import Function, Keyed, Node, OnError, Store
 from eosframework.topology.graph.node_kinds import excludes_none, refuse_none
 
@@ -42,7 +42,8 @@ class Variables:
         key_bytes: variable with the encoded key of the message; None once the key changed.
         key_serde: the serde of `key_bytes`.
         before: variable with the previous row, for a change of a table; None: no such change.
-        encoded: a variable with a value, and one with its JSON; for this value only.
+        encoded: a variable with a value, one with its bytes, and their serde; for this value only.
+            KEPT_JSON: the bytes that it was read from, for stores and internal topics alone.
         now: the variable with the time at which the record is judged: late or not.
         written: the variable with its time of writing; None: its event time.
         is_shared: steps after the next ones use the value as well.
@@ -55,7 +56,7 @@ class Variables:
     key_bytes: str | None
     key_serde: Serde
     before: str | None = None
-    encoded: tuple[str, str] | None = None
+    encoded: tuple[str, str, Serde] | None = None
     now: str = "stream_time"
     written: str | None = "stream_time"
     is_shared: bool = False
@@ -96,6 +97,7 @@ class CodeWriter:
         self._count = 0
         self.names: dict[str, Any] = {
             "Record": Record,
+            "new": tuple.__new__,
             "as_bytes": as_bytes,
             "as_milliseconds": as_milliseconds,
             "refuse_ahead": refuse_ahead,
@@ -178,13 +180,15 @@ class CodeWriter:
     def value_bytes(self, depth: int, current: Variables, serde: Serde) -> str:
         """Write what the encoded value needs, and return an expression of it.
 
-        JSON is taken if it is already known, and otherwise written without a call of Python, which
-        would cost a tenth of a record's time in the generated code.
+        Bytes are taken if they are already known, and JSON is otherwise written without a call of
+        Python, which would cost a tenth of a record's time in the generated code.
         """
+        if (known := current.encoded) is not None and known[0] == current.value:
+            _, data, of = known
+            if of == serde:
+                return data
         if serde != JSON:
             return self.encode(current.value, serde)
-        if current.encoded is not None and current.encoded[0] == current.value:
-            return current.encoded[1]
         data = self.variable("b")
         self.line(depth, f"try: {data} = dumps({current.value}, as_iso, TIMES)")
         large = f"write_large({current.value}, error, as_iso, TIMES)"
@@ -194,6 +198,13 @@ class CodeWriter:
             f"if {data}.rpartition(b'null')[1]: {data} = without_nan({current.value}, {data})",
         )
         return data
+
+    def json_as_read(self, current: Variables, serde: Serde) -> str | None:
+        """Return the variable with the JSON that a value was read from; None: it has no such."""
+        known = current.encoded
+        if known is None or known[0] != current.value or known[2] != KEPT_JSON:
+            return None
+        return known[1] if serde in (JSON, KEPT_JSON) else None
 
     def encode(self, variable: str, serde: Serde) -> str:
         """Return an expression that encodes a variable."""
@@ -206,10 +217,10 @@ class CodeWriter:
         return f"(None if {variable} is None else {encode}({variable}))"
 
     def record_of(self, current: Variables) -> str:
-        """Return an expression that makes a `Record`."""
+        """Return an expression that makes a `Record`, without a call of Python."""
         return (
-            f"Record({current.key}, {current.value}, {current.timestamp}, "
-            f"{current.headers} or (), m.topic(), m.partition(), m.offset())"
+            f"new(Record, ({current.key}, {current.value}, {current.timestamp}, "
+            f"{current.headers} or (), m.topic(), m.partition(), m.offset()))"
         )
 
     def write_unpacked(self, depth: int, result: str, current: Variables) -> Variables:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from eosframework.engine.codegen.code_writer import CodeWriter, Variables
 from eosframework.engine.failures.failure_handler import Site
+from eosframework.serialization.serdes import CHECKED_BYTES, Serde
 from eosframework.topology.graph.graph import Answers, ForeignJoin, Subscribe
 
 
@@ -21,21 +22,28 @@ def write_subscribe(code: CodeWriter, depth: int, node: Subscribe, current: Vari
     code.line(depth + 1, f"{key_bytes} = {code.key_bytes(current, node.key)}")
     code.line(depth + 1, f"{row} = {foreign} = None")
     code.line(depth + 1, f"if {current.value} is not None:")
-    code.line(depth + 2, f"{row} = {code.value_bytes(depth + 2, current, node.row)}")
+    data = code.json_as_read(current, node.row) or code.value_bytes(depth + 2, current, node.row)
+    code.line(depth + 2, f"{row} = {data}")
     code.line(depth + 2, f"{foreign} = {code.function(node.of)}({code.record_of(current)})")
     sent, key, message = code.variable("s"), code.variable("kb"), code.variable("v")
     code.line(
         depth + 1,
         f"{row}, {sent} = {change}({key_bytes}, {row}, {foreign}, {current.timestamp})",
     )
-    changed = replace(current, before=None, encoded=None)
+    changed = replace(current, before=None)
     code.line(depth + 1, f"for {key}, {message} in {sent}:")
-    asked = replace(changed, key=key, value=message, key_bytes=key, key_serde=node.foreign)
+    asked = _message(changed, key, message, node.foreign)
     code.children(depth + 2, node.subscriptions, asked)
     code.line(depth + 1, f"if {row} is not None:")
-    kept = replace(changed, value=row, key_bytes=key_bytes, key_serde=node.key)
+    kept = replace(_message(changed, key_bytes, row, node.key), key=current.key)
     code.children(depth + 2, node.children, kept)
     code.write_keyless(depth, node, current)
+
+
+def _message(current: Variables, key: str, value: str, serde: Serde) -> Variables:
+    """Return the variables of a message of the join: its bytes, and the serde of its key."""
+    encoded = (value, value, CHECKED_BYTES)
+    return replace(current, key=key, value=value, key_bytes=key, key_serde=serde, encoded=encoded)
 
 
 def write_answers(
@@ -53,16 +61,7 @@ def write_answers(
         found = f"{operator}.right({given}, {current.before}, {current.timestamp})"
     key, value, time = code.variable("kb"), code.variable("v"), code.variable("t")
     code.line(depth, f"for {key}, {value}, {time} in {found}:")
-    answer = replace(
-        current,
-        key=key,
-        value=value,
-        timestamp=time,
-        key_bytes=key,
-        key_serde=node.key,
-        before=None,
-        encoded=None,
-    )
+    answer = replace(_message(current, key, value, node.key), timestamp=time, before=None)
     code.children(depth + 1, node.children, answer)
 
 

@@ -69,6 +69,7 @@ from eosframework.engine.codegen.time_code import (
 )
 from eosframework.engine.failures.failure_handler import Site
 from eosframework.errors import RecordFailed
+from eosframework.serialization.serdes import JSON, KEPT_JSON
 from eosframework.topology.graph.graph import (
     Aggregate,
     Emit,
@@ -264,11 +265,16 @@ def _write_decode(
     code: CodeWriter, source: Source, read_key: str, *, skips_value: bool = False
 ) -> Variables:
     code.site = Site(f"{source.name}: decode value as {source.value.name}", source.on_error)
-    value = "None"
+    value, encoded = "None", None
     others = [child for child in source.children if not is_batch(child)]
     is_read = others or not (source.children or skips_value)
     if is_read or source.timestamp is not None:
-        value = code.decode(3, "m.value()", source.value)
+        data = "m.value()"
+        if source.is_table and source.value == JSON:
+            data = code.variable("b")
+            code.line(3, f"{data} = m.value()")
+        value = code.decode(3, data, source.value)
+        encoded = (value, data, KEPT_JSON) if data.isidentifier() else None
     code.site = Site(f"{source.name}: decode key as {source.key.name}", source.on_error)
     key_bytes = code.variable("kb")
     code.line(3, f"{key_bytes} = {read_key}")
@@ -285,7 +291,7 @@ def _write_decode(
         code.line(3, f"if {value} is not None: {timestamp} = as_milliseconds({call}({value}))")
         code.line(3, f"if {own} - {timestamp} > {YEAR_MS}: {check}({timestamp}, {own})")
         code.write_time_limit(3, timestamp)
-    return Variables(key, value, timestamp, headers, key_bytes, source.key)
+    return Variables(key, value, timestamp, headers, key_bytes, source.key, encoded=encoded)
 
 
 def _write_decode_ahead(code: CodeWriter, source: Source) -> Variables:

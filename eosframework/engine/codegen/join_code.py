@@ -45,11 +45,10 @@ def write_table(code: CodeWriter, depth: int, node: Table, current: Variables) -
     key_bytes = code.variable("kb")
     code.line(depth + 1, f"{key_bytes} = {code.key_bytes(current, serde)}")
     changed, before = code.variable("c"), code.variable("o")
-    code.line(
-        depth + 1,
-        f"{changed}, {before} = {change}({key_bytes}, {current.value}, "
-        f"{current.timestamp}, {current.now})",
-    )
+    given = f"{key_bytes}, {current.value}, {current.timestamp}, {current.now}"
+    if (data := code.json_as_read(current, node.store.value)) is not None:
+        given += f", {data}"
+    code.line(depth + 1, f"{changed}, {before} = {change}({given})")
     if node.children:
         code.line(depth + 1, f"if {changed}:")
         code.children(

@@ -74,19 +74,21 @@ _Row = Callable[[bytes], Entry | None]
 _Show = Callable[[Any], Any]
 """Takes a stored row or None; returns the row of a view, or None."""
 
-_Change = Callable[[bytes, Any, int, int], tuple[bool, Any]]
-"""Takes key, new row (None: deleted), its timestamp and the stream time; returns whether the
-current row changed, and its previous value."""
+_Change = Callable[..., tuple[bool, Any]]
+"""Takes key, new row (None: deleted), its timestamp and the stream time, and the bytes of the row,
+if they are known; returns whether the current row changed, and its previous value."""
 
 
 def _changing(store: StoreTransaction) -> _Change:
     """Return a function that keeps the last row, whatever its timestamp (`KTableSource`)."""
     get, put, delete = store.get, store.put, store.delete
 
-    def change(key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
+    def change(
+        key: bytes, value: Any, timestamp: int, stream_time: int, data: bytes | None = None
+    ) -> tuple[bool, Any]:
         before = get(key)
         if value is not None:
-            put(key, (value, timestamp))
+            put(key, (value, timestamp), data)
         elif before is not None:
             delete(key)
         return value is not None or before is not None, before and before[0]
@@ -98,9 +100,11 @@ def _noting(store: StoreTransaction) -> _Change:
     """Return the same function for tables whose previous rows are not read: none is decoded."""
     get, put, delete = store.get, store.put, store.delete
 
-    def change(key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
+    def change(
+        key: bytes, value: Any, timestamp: int, stream_time: int, data: bytes | None = None
+    ) -> tuple[bool, Any]:
         if value is not None:
-            put(key, (value, timestamp))
+            put(key, (value, timestamp), data)
         elif get(key) is not None:
             delete(key)
         else:
@@ -114,11 +118,13 @@ def _keeping(store: StoreTransaction) -> _Change:
     """Return the same function for tables whose changes nothing reads."""
     put, delete = store.put, store.delete
 
-    def change(key: bytes, value: Any, timestamp: int, stream_time: int) -> tuple[bool, Any]:
+    def change(
+        key: bytes, value: Any, timestamp: int, stream_time: int, data: bytes | None = None
+    ) -> tuple[bool, Any]:
         if value is None:
             delete(key)
         else:
-            put(key, (value, timestamp))
+            put(key, (value, timestamp), data)
         return True, None
 
     return change
@@ -260,12 +266,14 @@ class JoinBinding:
         topics: the rows of global tables, by topic.
         alarms: the alarms of the task.
         limits: limits on the matches of a record.
+        partition: of the task.
     """
 
     stores: Mapping[str, StoreTransaction]
     topics: Mapping[str, WholeTopic]
     alarms: Alarms
     limits: Limits
+    partition: int
     _chunks: dict[str, Chunks] = field(init=False, default_factory=dict[str, Chunks])
 
     def bind(self, node: Table | Lookup | Subscribe | Join | View) -> Any:
@@ -284,7 +292,7 @@ class JoinBinding:
             case StreamJoin():
                 return self._stream_join(node)
             case Subscribe():
-                return Subscriptions(node, self.stores[node.store.name])
+                return Subscriptions(node, self.stores[node.store.name], self.partition)
             case Answers():
                 store, show = self.stores[node.store.name], _showing(_shows(node.rows))
                 return Answering(store, self._row(node.rows), show, node.row)

@@ -172,6 +172,10 @@ class EntryFormat:
         encode = self.serde.encode
         return _HEAD.pack(self.version, timestamp) + (encode(value) if encode else value)
 
+    def framed(self, data: bytes, timestamp: int) -> bytes:
+        """Return the bytes of an entry whose value is encoded already."""
+        return _HEAD.pack(self.version, timestamp) + data
+
     def size(self, value: Any) -> int:
         """Return the approximate memory of an immutable value, in bytes."""
         return len(value) if isinstance(value, bytes | str) else 0

@@ -243,7 +243,8 @@ def regrouping(store: StoreTransaction, fold: Fold) -> Regroup:
             aggregate = first(new)
         else:
             aggregate, latest = before
-            timestamp = max(timestamp, latest)
+            if latest > timestamp:
+                timestamp = latest
             if old is not None:
                 aggregate = undo(aggregate, old)
             if new is not None:

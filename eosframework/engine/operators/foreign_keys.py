@@ -7,20 +7,22 @@ answers with the right row, and a third one, which has the keys of the left tabl
          the next version of its task. Row, end and begin are in one transaction.
     FK2. A left row with the same foreign key is sent on with the version that it has.
     FK3. A subscription is answered with the current right row, and with each later one, all under
-         its version. Its end is answered once, and nothing follows.
+         its version. After its end there are no answers.
     FK4. An answer of an earlier version than the last row or answer is dropped. One of a later
          version waits for its row: rows and answers come through different topics.
     FK5. A row whose answer has not come yet changes no result, until it comes.
-    FK6. A deleted row is forgotten once every subscription of its key has ended.
+    FK6. A deleted row is forgotten at once. Of each task that sends rows, the version of the last
+         deletion is kept: an answer of an earlier one, for a key without a row, is dropped.
 
 The version grows with each subscription of a task, so the row of a key that has the greatest
 version is its last one, and so are the answers with this version.
 
 Formats, after which the bytes of a key or row follow:
 
-    subscription    1 byte kind, 8 bytes version; key of the left row
-    row             1 byte flags, 8 bytes version; left row
-    answer          1 byte kind, 8 bytes version; right row
+    subscription    1 byte kind, version; key of the left row
+    row             1 byte flags, version; left row
+    answer          1 byte kind, version; right row
+    version         4 bytes task, 8 bytes number; versions are compared as bytes
 """
 
 from __future__ import annotations
@@ -36,30 +38,32 @@ from eosframework.serialization.key_bytes import key_encoder
 from eosframework.serialization.serdes import Serde
 from eosframework.topology.graph.graph import Subscribe
 
-HEAD = struct.Struct(">BQ")
-_VERSION = struct.Struct(">Q")
+_NUMBER = struct.Struct(">Q")
 _LENGTH = struct.Struct(">I")
 
-BEGIN, END = 1, 2
+TASK = 4
+"""Length of the task in a version."""
+
+_VERSION = TASK + _NUMBER.size
+
+HEAD = 1 + _VERSION
+"""Length of what precedes the key or row in a message."""
+
+_BEGIN, _END = b"\1", b"\2"
 """Kinds of subscriptions."""
 
-_BEGIN, _END = (bytes([kind]) for kind in (BEGIN, END))
+IS_ROW, HAS_KEY = 1, 2
+"""Flags of rows: not deleted; the foreign key is not null."""
 
-_FIRST = _VERSION.pack(1)
+_DELETED, _ALONE, _KEYED = (bytes([flags]) for flags in (0, IS_ROW, IS_ROW | HAS_KEY))
 
-IS_ROW, HAS_KEY, BEGINS = 1, 2, 4
-"""Flags of rows: not deleted; the foreign key is not null; a subscription begins with it."""
+FOUND = 1
+"""The kind of an answer with a row; the other kind has none."""
 
-_FLAGS = [bytes([flags]) for flags in range(8)]
+_FOUND, _ABSENT = b"\1", b"\2"
 
-FOUND, ABSENT, ENDED = 1, 2, 3
-"""Kinds of answers."""
-
-_FOUND, _ABSENT, _ENDED = (bytes([kind]) for kind in (FOUND, ABSENT, ENDED))
-
-_COUNTER = b"\0"
-_KEY = b"\1"
-"""First bytes of the keys in the store of subscriptions."""
+OF_TASK, OF_KEY = b"\0", b"\1"
+"""First bytes of the keys in the stores of subscriptions and of joined rows."""
 
 Subscription = tuple[bytes, bytes]
 """The encoded foreign key and the message to its task."""
@@ -74,11 +78,13 @@ class Subscriptions:
     Args:
         node: the node of the graph.
         store: the transaction of its store.
+        partition: of the task.
     """
 
-    def __init__(self, node: Subscribe, store: StoreTransaction) -> None:
+    def __init__(self, node: Subscribe, store: StoreTransaction, partition: int) -> None:
         self._node = node
         self._store = store
+        self._task = partition.to_bytes(TASK)
         self._encode = key_encoder(node.foreign) or bytes
 
     def change(
@@ -95,38 +101,35 @@ class Subscriptions:
         Returns:
             None in place of the row if a row is deleted that was not there.
         """
-        place = subscription_key(key)
+        place = OF_KEY + key
         known = self._store.get(place)
         if known is None:
             if row is None:
                 return None, []
             before = old = None
         else:
-            before = known[0]
-            old = read_subscription(before)[1]
+            before, old = split_subscription(known[0])
         now = None if foreign is None else self._encoded(foreign)
         if row is not None and before is not None and old == now:
-            flags = IS_ROW if now is None else IS_ROW | HAS_KEY
-            return _FLAGS[flags] + before[: _VERSION.size] + row, []
+            return (_ALONE if now is None else _KEYED) + before + row, []
         version = self._next_version(timestamp)
-        sent = list[Subscription]()
-        if old is not None:
-            sent.append((old, _END + version + key))
+        sent = [] if old is None else [(old, _END + version + key)]
         if row is None:
             self._store.delete(place)
-            return _FLAGS[0] + version, sent
+            return _DELETED + version, sent
         if now is None:
             self._store.put(place, (version, timestamp))
-            return _FLAGS[IS_ROW] + version + row, sent
-        self._store.put(place, (version + _KEY + now, timestamp))
+            return _ALONE + version + row, sent
+        self._store.put(place, (version + OF_KEY + now, timestamp))
         sent.append((now, _BEGIN + version + key))
-        return _FLAGS[IS_ROW | HAS_KEY | BEGINS] + version + row, sent
+        return _KEYED + version + row, sent
 
     def _next_version(self, timestamp: int) -> bytes:
-        entry = self._store.get(_COUNTER)
-        version = _FIRST if entry is None else _VERSION.pack(_VERSION.unpack(entry[0])[0] + 1)
-        self._store.put(_COUNTER, (version, timestamp))
-        return version
+        entry = self._store.get(OF_TASK)
+        last = 0 if entry is None else _NUMBER.unpack(entry[0])[0]
+        number = _NUMBER.pack(last + 1)
+        self._store.put(OF_TASK, (number, timestamp))
+        return self._task + number
 
     def _encoded(self, foreign: Any) -> bytes:
         try:
@@ -140,15 +143,18 @@ class Subscriptions:
             ) from error
 
 
-def subscription_key(key: bytes) -> bytes:
-    """Return the key of a left row's subscription in its store."""
-    return _KEY + key
-
-
-def read_subscription(kept: bytes) -> tuple[int, bytes | None]:
+def split_subscription(kept: bytes) -> tuple[bytes, bytes | None]:
     """Return the version of a stored subscription, and its encoded foreign key; None: none."""
-    foreign = None if len(kept) == _VERSION.size else kept[_VERSION.size + len(_KEY) :]
-    return _VERSION.unpack_from(kept)[0], foreign
+    return kept[:_VERSION], kept[_VERSION + len(OF_KEY) :] if len(kept) > _VERSION else None
+
+
+def number_of(version: bytes) -> int:
+    """Return the number of a version within its task.
+
+    Raises:
+        struct.error: it is cut.
+    """
+    return _NUMBER.unpack_from(version, TASK)[0]
 
 
 class Answering:
@@ -173,19 +179,18 @@ class Answering:
         self._show = show
         self._encode = serde.encode or bytes
 
-    def left(self, foreign: bytes, message: bytes, timestamp: int) -> list[Answer]:
-        """Take a subscription to a key, or the end of one; return the answer."""
-        kind, _ = HEAD.unpack_from(message)
-        version, key = message[1 : HEAD.size], message[HEAD.size :]
+    def left(self, foreign: bytes, message: bytes, timestamp: int) -> tuple[Answer, ...]:
+        """Take a subscription to a key, or the end of one; return the answer, if it has one."""
+        version, key = message[1:HEAD], message[HEAD:]
         place = _prefix(foreign) + key
-        if kind == END:
+        if message[:1] == _END:
             self._store.delete(place)
-            return [(key, _ENDED + version, timestamp)]
+            return ()
         self._store.put(place, (version, timestamp))
         entry = self._row(foreign)
         if entry is None:
-            return [(key, _ABSENT + version, timestamp)]
-        return [(key, _FOUND + version + self._encode(entry[0]), entry[1])]
+            return ((key, _ABSENT + version, timestamp),)
+        return ((key, _FOUND + version + self._encode(entry[0]), entry[1]),)
 
     def right(self, foreign: bytes, row: Any, before: Any, timestamp: int) -> Iterator[Answer]:
         """Take a change of a row; yield an answer for each subscription to its key."""

@@ -217,8 +217,14 @@ class StoreTransaction(ABC):
         """Return the entry of a key, including uncommitted changes."""
 
     @abstractmethod
-    def put(self, key: bytes, entry: Entry) -> None:
-        """Set the entry of a key."""
+    def put(self, key: bytes, entry: Entry, data: bytes | None = None) -> None:
+        """Set the entry of a key.
+
+        Args:
+            key: the key.
+            entry: the entry.
+            data: the bytes of its value, if they are known.
+        """
 
     @abstractmethod
     def _kept(self, data: bytes) -> Any:
@@ -282,28 +288,25 @@ class StoreTransaction(ABC):
         kept = self._changed.values()
         self._put_bytes = sum(self._size(one) for one in kept if one is not None)
 
-    def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield each changed key with its last encoded entry; None: deleted.
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        """Return each changed key with its last encoded entry; None: deleted.
 
         Raises:
             DataRejected: a value cannot be encoded, for example an integer of more than 64 bits.
                 The transaction is bisected until the record that produced it is known.
         """
-        size_bytes = 0
-        for key, kept in self._changed.items():
-            data = None if kept is None else self._encoded(kept)
-            size_bytes += len(data or b"")
-            yield key, data
-        self._changed_bytes = size_bytes
-
-    def _encoded(self, kept: Any) -> bytes:
+        encode = self._bytes
         try:
-            return self._bytes(kept)
+            changes = [
+                (key, None if kept is None else encode(kept)) for key, kept in self._changed.items()
+            ]
         except (TypeError, ValueError, OverflowError, struct.error) as error:
             raise DataRejected(
                 f"store {self.form.store!r} cannot keep a value as {self.form.serde.name}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        self._changed_bytes = sum(len(data) for _, data in changes if data is not None)
+        return changes
 
     def changed_entries(self) -> Iterator[tuple[bytes, Entry | None]]:
         """Yield each changed key with its last decoded entry; None: deleted."""
@@ -381,7 +384,7 @@ class ValueTransaction(StoreTransaction):
         entry = self._changed.get(key, ABSENT)
         return self._load(key) if entry is ABSENT else entry
 
-    def put(self, key: bytes, entry: Entry) -> None:
+    def put(self, key: bytes, entry: Entry, data: bytes | None = None) -> None:
         """Change the entry of a key."""
         changed = self._changed
         value = entry[0]
@@ -464,10 +467,10 @@ class EncodedTransaction(StoreTransaction):
             kept = self._load(key)
         return None if kept is None else self.form.decode(kept)
 
-    def put(self, key: bytes, entry: Entry) -> None:
+    def put(self, key: bytes, entry: Entry, data: bytes | None = None) -> None:
         """Set the entry of a key."""
         changed = self._changed
-        data = self.form.encode(entry)
+        data = self.form.encode(entry) if data is None else self.form.framed(data, entry[1])
         self._put_bytes += len(data)
         self._journal.append((changed, key, changed.get(key, ABSENT)))
         changed[key] = data

@@ -128,7 +128,7 @@ class OpenState:
         """Stream time, if watermarks move it; else None."""
         alarms = Alarms()
         self._limits = limits or Limits()
-        joins = JoinBinding(self._sessions, topics or {}, alarms, self._limits)
+        joins = JoinBinding(self._sessions, topics or {}, alarms, self._limits, partition)
         self._now = now
         self._due_times = {
             node.store.name: due_times(node, self._sessions[node.store.name], partition)
@@ -239,7 +239,7 @@ class OpenState:
         self._delivered = {}
         for name, session in self._sessions.items():
             if session.has_changes:
-                self._sent[name] = changes = list(session.changes())
+                self._sent[name] = changes = session.changes()
                 outputs += self._records(name, changes, stream_time, headers)
         return outputs
 

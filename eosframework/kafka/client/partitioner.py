@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import cast
 
 from confluent_kafka import OFFSET_INVALID
@@ -21,7 +21,7 @@ def partition_of(key: bytes, partitions: int) -> int:
         key: encoded.
         partitions: of the topic.
     """
-    return (_murmur2()(key) & 0x7FFFFFFF) % partitions
+    return _hash(key) % partitions
 
 
 def same_partition(partitions: Mapping[str, int]) -> Callable[[str, bytes, bytes], bool]:
@@ -36,6 +36,12 @@ def same_partition(partitions: Mapping[str, int]) -> Callable[[str, bytes, bytes
         return count == 1 or (count > 1 and partition_of(one, count) == partition_of(other, count))
 
     return same
+
+
+@lru_cache(maxsize=2**15)
+def _hash(key: bytes) -> int:
+    """Return the hash of a key; it is computed in Python, and groups have the same keys again."""
+    return _murmur2()(key) & 0x7FFFFFFF
 
 
 @cache

@@ -169,7 +169,7 @@ def test_what_a_lost_transaction_removed_is_removed_later() -> None:
 
 def commit(session: Expiring, kept: TaskStores, now: int) -> None:
     session.remove_expired(now)
-    kept.write({"counts": list(session.changes())}, {"counts": 1}, now)
+    kept.write({"counts": session.changes()}, {"counts": 1}, now)
     session.committed()
 
 
@@ -186,7 +186,7 @@ def test_what_expires_leaves_the_store_while_others_come(kind: StateBackendKind)
                 time.now = transaction * 100 + number * 10
                 session.put(b"%08d" % (time.now * 7919 % 10**8), (1, time.now))
             session.remove_expired(time.now)
-            changes = list(session.changes())
+            changes = session.changes()
             removed += sum(value is None for _, value in changes)
             kept.write({"counts": changes}, {"counts": transaction + 1})
             session.committed()

@@ -107,7 +107,7 @@ def over(content: MemoryStore) -> StoreTransaction:
 
 
 def commit(store: StoreTransaction, content: MemoryStore) -> None:
-    content.apply(list(store.changes()))
+    content.apply(store.changes())
     store.committed()
 
 

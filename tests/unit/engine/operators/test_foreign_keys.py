@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eosframework.engine.operators.entries import EntryFormat
-from eosframework.engine.operators.foreign_keys import Answering, Subscriptions
-from eosframework.engine.operators.foreign_rows import ForeignRows, RowState
+from eosframework.engine.operators.foreign_keys import OF_KEY, OF_TASK, Answering, Subscriptions
+from eosframework.engine.operators.foreign_rows import ForeignRows
 from eosframework.engine.operators.store_transaction import StoreTransaction, open_transaction
+from eosframework.errors import EntryDamaged
+from eosframework.serialization.row_states import RowState, decode_state, encode_state
 from eosframework.serialization.serdes import BYTES, JSON, STRING
 from eosframework.topology.graph.graph import Function, OnError, Store, Subscribe, Table, View
 
@@ -43,6 +45,18 @@ def of(record: Any) -> Any:
     return record.value["of"]
 
 
+def left_task(key: str) -> int:
+    return ord(key) % TASKS
+
+
+def joining_task(key: str) -> int:
+    """Return the task of a left key in the repartition topics.
+
+    With another partitioner than that of the left table it reads the rows of several tasks.
+    """
+    return ord(key) // 2 % TASKS
+
+
 class Cluster:
     """All tasks of a join, with a log for each partition of its internal topics.
 
@@ -58,7 +72,7 @@ class Cluster:
         )  # fmt: skip
         tasks = range(TASKS)
         self.needs_right = needs_right
-        self.asking = [Subscriptions(node, store("asking")) for _ in tasks]
+        self.asking = [Subscriptions(node, store("asking"), task) for task in tasks]
         self.subscribers = [store("subscribers") for _ in tasks]
         self.rights: dict[bytes, Row] = {}
         self.answering = [
@@ -79,12 +93,12 @@ class Cluster:
         return None if row is None else (row, 0)
 
     def left(self, key: str, row: Row | None) -> None:
-        task = ord(key) % TASKS
+        task = left_task(key)
         data = None if row is None else json.dumps(row).encode()
         foreign = None if row is None else row["of"]
         message, sent = self.asking[task].change(key.encode(), data, foreign, 0)
         if message is not None:
-            self.logs["rows", task, task].append((key.encode(), message))
+            self.logs["rows", joining_task(key), task].append((key.encode(), message))
         for to, asked in sent:
             self.logs["subscriptions", to[0] % TASKS, task].append((to, asked))
 
@@ -97,7 +111,7 @@ class Cluster:
 
     def _answer(self, task: int, answers: Any) -> None:
         for key, message, _ in answers:
-            self.logs["answers", key[0] % TASKS, task].append((key, message))
+            self.logs["answers", joining_task(key.decode()), task].append((key, message))
 
     def step(self, number: int) -> bool:
         """Let one of the tasks that have something to read take it; return whether one has."""
@@ -195,15 +209,16 @@ def check_state(cluster: Cluster, lefts: dict[str, list[Any]]) -> None:
     }
     kept = [place for one in cluster.subscribers for place, _ in one.scan()]
     assert {(place[4:5], place[5:]) for place in kept} == asked
-    rows = {key for one in cluster.states for key, _ in one.scan()}
-    assert rows == {key.encode() for key, rows in lefts.items() if rows[-1] is not None}
+    rows = {key for one in cluster.states for key, _ in one.scan(OF_KEY)}
+    assert rows == {OF_KEY + key.encode() for key, rows in lefts.items() if rows[-1] is not None}
+    deletions = [key for one in cluster.states for key, _ in one.scan(OF_TASK, OF_KEY)]
+    assert len(deletions) <= TASKS * TASKS
 
 
 @given(
     st.builds(
         RowState,
-        *(st.integers(0, 2**63),) * 2,
-        st.integers(-5, 5),
+        *(st.binary(max_size=12),) * 2,
         *(st.integers(0, 2**62),) * 2,
         st.booleans(),
         st.none() | st.binary(max_size=5),
@@ -213,4 +228,13 @@ def check_state(cluster: Cluster, lefts: dict[str, list[Any]]) -> None:
     )
 )
 def test_a_state_is_read_as_it_was_written(state: RowState) -> None:
-    assert RowState.decode(state.encode()) == state
+    assert decode_state(encode_state(state)) == state
+
+
+def test_a_cut_state_is_damaged() -> None:
+    data = encode_state(RowState(left=b"row"))
+    states = store("joined")
+    states.put(OF_KEY + b"a", (data[:-1], 0))
+    rows = ForeignRows(states, max, True, (JSON, JSON), False)
+    with pytest.raises(EntryDamaged, match="store 'joined': an entry"):
+        rows.row(b"a")

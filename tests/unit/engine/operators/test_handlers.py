@@ -139,7 +139,7 @@ def test_timers_outlast_the_worker(steps: list[tuple[str, int, bool]], now: int)
     for key, at, sets in steps:
         bench.record(key, (at, sets))
         (expected.add if sets else expected.discard)((at, key))
-    bench.kept.write({"timers": list(bench.notes.changes())}, {"timers": 1})
+    bench.kept.write({"timers": bench.notes.changes()}, {"timers": 1})
     bench.notes.drop()
     bench.timers.begin()
     assert bench.fire(now) == sorted(timer for timer in expected if timer[0] <= now)

@@ -29,7 +29,7 @@ def stores() -> TaskStores:
 
 
 def commit(store: StoreTransaction, kept: TaskStores, position: int = 1) -> None:
-    kept.write({"s": list(store.changes())}, {"s": position})
+    kept.write({"s": store.changes()}, {"s": position})
     store.committed()
 
 

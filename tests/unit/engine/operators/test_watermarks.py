@@ -57,7 +57,7 @@ class Vector:
 
     def commit(self) -> None:
         self.times.write()
-        self.committed.apply([*self.store.changes()])
+        self.committed.apply(self.store.changes())
         self.store.committed()
 
 
