@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -97,7 +97,7 @@ class CodeWriter:
         self._count = 0
         self.names: dict[str, Any] = {
             "Record": Record,
-            "new": tuple.__new__,
+            "new": cast("Any", tuple).__new__,
             "as_bytes": as_bytes,
             "as_milliseconds": as_milliseconds,
             "refuse_ahead": refuse_ahead,

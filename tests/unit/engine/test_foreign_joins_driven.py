@@ -284,6 +284,23 @@ def test_a_foreign_key_that_raises_goes_by_the_policy_and_leaves_nothing() -> No
     assert driver.state("flights") == {1: {"tail": "N1"}, 2: {"tail": "N1", "fails": True}}
 
 
+def popped_tail(flight: Record[Any, Value]) -> Any:
+    return flight.value.pop("tail")
+
+
+def test_a_key_function_that_changes_its_row_changes_neither_table_nor_result() -> None:
+    app = Topology("air")
+    flights = app.table("flights", key=int, value=dict)
+    planes = app.table("planes", key=str, value=dict)
+    flights.join(planes, with_plane, key=popped_tail).to("joined", value=dict)
+    driver = TopologyTestDriver(app)
+    driver.send("planes", {"seats": 1}, key="N1")
+    driver.send("flights", {"tail": "N1"}, key=1)
+    driver.run()
+    assert last(driver, "joined") == {1: {"tail": "N1", "plane": {"seats": 1}}}
+    assert driver.state("flights") == {1: {"tail": "N1"}}
+
+
 def test_each_topic_has_the_partitions_of_the_topics_that_it_meets() -> None:
     driver = TopologyTestDriver(topology("inner"), partitions={"flights": 5, "planes": 3})
     found = {
