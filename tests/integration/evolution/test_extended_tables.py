@@ -69,6 +69,7 @@ def feed(program: Program, *rows: tuple[str, str, Any]) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.exhaustive
 def test_what_an_edit_adds_to_a_table_with_rows_is_right_or_refused(program: Program) -> None:
     program.write(FLIGHTS)
     assert program.do("apply", "shop.py").exit_code == 0
