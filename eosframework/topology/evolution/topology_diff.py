@@ -264,7 +264,9 @@ class _Names:
 
     def lines_of_rows(self, names: Collection[str]) -> str:
         """Return the lines that give stores with rows the names back that they had."""
-        return next((lines for name in names if name in self._gone and (lines := self.lines(name))), "")
+        return next(
+            (lines for name in names if name in self._gone and (lines := self.lines(name))), ""
+        )
 
     @property
     def _gone(self) -> list[str]:
