@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -23,6 +23,9 @@ from eosframework.topology.spec.keyed_spec import windows_in_words
 from eosframework.topology.spec.loaded import KeptName
 from eosframework.topology.spec.topology_spec import matches
 from eosframework.txnid import InternalTopic
+
+_GROUP_ADDED, _ROWS_UNJOINED = "group_added", "rows_unjoined"
+"""The rules of steps that are added to a table with rows."""
 
 
 class Verdict(StrEnum):
@@ -148,6 +151,11 @@ class Change:
         }
 
 
+def follow_rows(changes: Sequence[Change]) -> bool:
+    """Return whether a change is what it is because tables have rows, as far as is known."""
+    return any(change.change in (_GROUP_ADDED, _ROWS_UNJOINED) for change in changes)
+
+
 def changes_between(
     before: RecordedTopology,
     now: RecordedTopology,
@@ -156,6 +164,7 @@ def changes_between(
     upgradable: Collection[str],
     declared: Mapping[str, KeptName],
     matched: Mapping[str, Collection[str]],
+    unwritten: Collection[str] = (),
 ) -> list[Change]:
     """Return the differences, the most demanding first.
 
@@ -166,8 +175,9 @@ def changes_between(
         upgradable: stores for which `now` declares an upgrade of older values.
         declared: by store and repartition topic of `now`, where its name is stated.
         matched: by sub-topology of `now`, the topics that its pattern matches.
+        unwritten: stores whose changelogs never had a record, not even of an open transaction.
     """
-    names = _Names(before, now, declared)
+    names = _Names(before, now, declared, unwritten)
     found = [
         *_moved(before.parts, now.parts, matched),
         *(change for name in {*before.parts, *now.parts} for change in _of_part(name, before, now)),
@@ -227,6 +237,7 @@ class _Names:
     before: RecordedTopology
     now: RecordedTopology
     declared: Mapping[str, KeptName]
+    unwritten: Collection[str]
 
     def heir(self, name: str) -> str | None:
         """Return the only store that has the functions of an earlier store, and had others."""
@@ -329,11 +340,12 @@ def _of_store(names: _Names, name: str, upgradable: Collection[str]) -> Iterator
 
 
 def _added(names: _Names, name: str, new: RecordedStore) -> Change:
-    known = [store for store in new.follows if store in names.before.stores]
+    former = (store for store in new.follows if store in names.before.stores)
+    known = [store for store in former if store not in names.unwritten]
     found = f"added to sub-topology {new.sub_topology}"
     rule = "store_added"
     if known and (new.is_grouped or new.kind == SUBSCRIPTIONS):
-        rule = "group_added" if new.is_grouped else "rows_unjoined"
+        rule = _GROUP_ADDED if new.is_grouped else _ROWS_UNJOINED
         found += f", and table store {_listed(known)} has rows of earlier runs"
         found += names.lines_of_heir(name)
     return Change(rule, "store", name, found)

@@ -163,9 +163,7 @@ def test_python_says_where_a_window_makes_no_sense() -> None:
 def test_python_names_the_problem_of_an_aggregate_without_its_parts() -> None:
     """The declaration is a mapping with windows in it, which is no value that a user wrote."""
     counted = Topology("a").stream("in", key=str).group_by_key().window(tumbling(records=5))
-    with pytest.raises(
-        TopologyError, match=r"test_windows.py:\d+:\d+: count: emit is not stated"
-    ):
+    with pytest.raises(TopologyError, match=r"test_windows.py:\d+:\d+: count: emit is not stated"):
         counted.count(emit="close")
 
 

@@ -93,6 +93,27 @@ def test_groups_of_a_table_that_has_run_are_refused() -> None:
         refuse_changes("a", found, ())
 
 
+def test_groups_of_a_table_that_never_had_a_row_are_a_new_store() -> None:
+    graph, asked = graph_of(TABLE), list[str]()
+
+    def unwritten() -> list[str]:
+        asked.append("changelogs")
+        return ["numbers"]
+
+    found = topology_changes(graph, after(PLAIN), topics_of(graph), unwritten)
+    assert kinds(found)["store sums"] == "store_added"
+    found = topology_changes(graph, after(PLAIN), topics_of(graph), lambda: ["sums"])
+    assert kinds(found)["store sums"] == "group_added"
+    topology_changes(graph, after(TABLE), topics_of(graph), unwritten)
+    assert asked == ["changelogs"], "only where it matters"
+
+
+def test_a_join_is_new_if_no_row_lacks_a_result() -> None:
+    graph = graph_of(joined())
+    found = topology_changes(graph, after(BEFORE), topics_of(graph), lambda: ["numbers", "others"])
+    assert kinds(found)["store j.subscribed"] == "store_added"
+
+
 def test_a_group_of_another_name_is_refused_with_the_lines_that_keep_it() -> None:
     """Without them a user would take a renamed stream for a reason to start a new application."""
     found = changes(TABLE.replace("store: sums", "store: others"), TABLE)
