@@ -191,7 +191,7 @@ def first_problem(error: ValidationError, whole: str = "") -> str:
 
 def message_of(detail: ErrorDetails) -> str:
     """Return the message of a problem; of one that a spec found, without pydantic's prefix."""
-    return str(detail["ctx"]["error"]) if "error" in detail.get("ctx", {}) else detail["msg"]
+    return str(detail.get("ctx", {}).get("error") or detail["msg"])
 
 
 def plain_name(text: str) -> str:

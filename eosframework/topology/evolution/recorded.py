@@ -474,9 +474,10 @@ def _inputs(part: SubTopology) -> Mapping[str, Mapping[int, str]]:
     found: dict[str, dict[int, str]] = {}
     for source in sorted(part.sources, key=lambda source: source.topic):
         for node in nodes_after(source):
-            number = input_number(node.function.call) if isinstance(node, Step) else None
-            for child in () if number is None else node.children:
-                if isinstance(child, Aggregate) and number is not None:
+            if not isinstance(node, Step) or (number := input_number(node.function.call)) is None:
+                continue
+            for child in node.children:
+                if isinstance(child, Aggregate):
                     topics = found.setdefault(child.store.name, {})
                     topics[number] = " and ".join(filter(None, (topics.get(number), source.topic)))
     return found
