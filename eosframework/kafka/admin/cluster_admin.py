@@ -98,13 +98,12 @@ class ClusterAdmin(AdminRequests):
 
     def allowed_on_cluster(self) -> frozenset[str] | None:
         """Return this principal's operations on the cluster; None: brokers do not report them."""
-
-        def ask(request_timeout: float) -> Any:
-            return self._client.describe_cluster(
-                include_authorized_operations=True, request_timeout=request_timeout
+        described = self._request(
+            lambda timeout: self._client.describe_cluster(
+                include_authorized_operations=True, request_timeout=timeout
             )
-
-        return operation_names(self._request(ask).authorized_operations)
+        )
+        return operation_names(described.authorized_operations)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Return the description of each topic, including topics that do not exist."""
@@ -140,9 +139,11 @@ class ClusterAdmin(AdminRequests):
         Raises:
             ClusterUnreachable: none of them answered; it may be the addresses that they name.
         """
-        brokers = self._request(self._client.describe_cluster).nodes
+        described = self._request(
+            lambda timeout: self._client.describe_cluster(request_timeout=timeout)
+        )
         resources = [
-            ConfigResource(ConfigResource.Type.BROKER, str(broker.id)) for broker in brokers
+            ConfigResource(ConfigResource.Type.BROKER, str(broker.id)) for broker in described.nodes
         ]
         answers = self._request_each(
             # A call takes one broker at most (rd_kafka_DescribeConfigs); the calls overlap.
@@ -179,16 +180,17 @@ class ClusterAdmin(AdminRequests):
             )
             for topic in topics
         }
-        deadline = time.monotonic() + self._deadline_seconds
+        began_at = time.monotonic()
         created: list[str] = []
         while wanted:
             with suppress(ClientExchangedError):
-                self._create(wanted, created, deadline)
+                self._create(wanted, created, began_at)
         self._wait_until_described(created)
         return created
 
-    def _create(self, wanted: dict[str, NewTopic], created: list[str], deadline: float) -> None:
+    def _create(self, wanted: dict[str, NewTopic], created: list[str], began_at: float) -> None:
         """Send one request, and move what needs no other one from `wanted` to `created`."""
+        deadline = began_at + self._deadline_seconds
         answers = self._client.create_topics(
             list(wanted.values()), request_timeout=self._deadline_seconds
         )
@@ -198,7 +200,9 @@ class ClusterAdmin(AdminRequests):
                 created.append(name)
             except KafkaException as error:
                 reason = error.args[0]
-                if _is_fenced(reason) and time.monotonic() < deadline:
+                if self._is_passing(reason, began_at) or (
+                    _is_fenced(reason) and time.monotonic() < deadline
+                ):
                     time.sleep(0.1)
                     continue
                 if reason.code() in UNANSWERED or is_transient(reason):

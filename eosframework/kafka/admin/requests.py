@@ -61,6 +61,7 @@ _STUCK_AFTER_SECONDS = 4.0
 """After this long another client repeats a request, though the first one knows a broker."""
 
 _UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
+_BROKEN = KafkaError._TRANSPORT  # noqa: SLF001
 
 REQUEST_FAILED = (EosError, KafkaException)
 """Exceptions of a request that got no usable answer."""
@@ -156,16 +157,9 @@ class AdminRequests:
     def _properties(self) -> dict[str, Any]:
         return {**client_properties(self._settings, Role.ADMIN), "error_cb": self._remember}
 
-    def _request(self, call: Callable[..., Future[Answer]]) -> Answer:
-        """Return the single answer of a call."""
-        deadline = time.monotonic() + self._deadline_seconds
-        while True:
-            try:
-                return self._result(call(request_timeout=self._deadline_seconds), deadline)
-            except ClientExchangedError:
-                continue
-            except KafkaException as error:
-                raise self._explained(error) from error
+    def _request(self, call: Callable[[float], Future[Answer]]) -> Answer:
+        """Return the single answer of a call that gets a timeout in seconds."""
+        return self._request_each(lambda timeout: {None: call(timeout)})[None]
 
     def _first_answer(self, ask: Callable[[Any, float], Answer]) -> Answer:
         """Return the answer to a blocking call of the client.
@@ -223,9 +217,15 @@ class AdminRequests:
                 self._look_for_leaders(deadline)
 
     def _is_passing(self, error: KafkaError, began_at: float) -> bool:
+        """Return whether the same request may be answered otherwise before its deadline.
+
+        A connection that broke below a request may be back at once: a broker was restarted, or
+        replaced under the same number.
+        """
         if error.code() == _UNKNOWN:
             return self._others_may_know(began_at)
-        return is_transient(error) and time.monotonic() <= began_at + self._deadline_seconds
+        may_pass = error.code() == _BROKEN or is_transient(error)
+        return may_pass and time.monotonic() <= began_at + self._deadline_seconds
 
     def _others_may_know(self, began_at: float) -> bool:
         """Return whether a topic that one broker denies may exist.

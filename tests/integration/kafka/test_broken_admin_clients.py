@@ -19,9 +19,11 @@ from tests.support.faults.proxied import proxied_kafka
 IDLE_SECONDS = 3.0
 """Behind a break, after which librdkafka was seen not to connect for a question any more."""
 
+DESCRIBE_GROUPS = 15
+
 
 @pytest.mark.slow
-def test_a_question_after_a_break_is_answered(tmp_path: Path) -> None:
+def test_a_question_is_answered_after_a_break_and_across_one(tmp_path: Path) -> None:
     properties = {"offsets.topic.num.partitions": "4"}
     with proxied_kafka(tmp_path / "kafka", nodes=1, properties=properties) as cluster:
         admin = ClusterAdmin(KafkaSettings(bootstrap_servers=cluster.bootstrap_servers))
@@ -38,17 +40,21 @@ def test_a_question_after_a_break_is_answered(tmp_path: Path) -> None:
             threading.Event().wait(IDLE_SECONDS)
             assert admin.describe_group("nobody").members == ()
 
+        held = cluster.hold(DESCRIBE_GROUPS, b"nobody")
+        assert admin.describe_group("nobody").members == ()
+        held.wait(0)
+
 
 def test_a_question_that_one_client_keeps_is_asked_by_another(kafka: KafkaService) -> None:
     """A client kept one for 180 s on a cluster that had just started, and knew its broker."""
     admin = ClusterAdmin(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     asked: list[Any] = []
 
-    def ask(*, request_timeout: float) -> Future[Any]:
+    def ask(timeout: float) -> Future[Any]:
         asked.append(admin._client)
         if len(asked) == 1:
             return Future()
-        return admin._client.describe_cluster(request_timeout=request_timeout)
+        return admin._client.describe_cluster(request_timeout=timeout)
 
     assert admin._request(ask).cluster_id
     first, second = asked

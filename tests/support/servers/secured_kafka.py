@@ -18,7 +18,7 @@ from tests.support.servers.kafka_admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from tests.support.servers.topics import create_topics
+from tests.support.servers.topics import answered, create_topics
 
 USER, PASSWORD = "alice", "pa\"ss\\word 'x"
 KEY_PASSWORD = "sealed key"
@@ -72,7 +72,7 @@ def secured_kafka(directory: Path, topic: str, *, guarded: bool = False) -> Iter
         create_topics(admin, [NewTopic(topic, 1, 1)])
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         upsertion = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
-        admin.alter_user_scram_credentials([upsertion])[USER].result(60)
+        answered(lambda: admin.alter_user_scram_credentials([upsertion]))
         password, certificate, token = (f"127.0.0.1:{port}" for port in ports)
         yield SecuredKafka(cluster.bootstrap_servers, password, certificate, token, directory)
     finally:
