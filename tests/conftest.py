@@ -53,8 +53,10 @@ SMALL_BROKER = {
     "transaction.state.log.num.partitions": "8",
     "num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "metadata.max.idle.interval.ms": "5000",
 }
-"""Internal topics are made at their first use; few partitions make that quick."""
+"""Internal topics are made at their first use; few partitions make that quick. Two records a second
+in an idle metadata log would be a third of what an idle broker costs."""
 
 GROUPS_OF_KIP_848 = {
     "group.consumer.min.session.timeout.ms": "6000",
@@ -187,9 +189,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
         def _reschedule(self, node: Any) -> None:
             """Assign the next module before the last test of one begins, and not before the last
-            but one: what waits for a long test is not run by a process that is free."""
-            if self._pending_of(self.assigned_work[node]) <= 1:
+            but one: what waits for a long test is not run by a process that is free.
+
+            Modules of a process that died are assigned again, also those of which every test has
+            run: nothing would come of one that is assigned alone.
+            """
+            while node in self.registered_collections and not node.shutting_down:
+                if self._pending_of(self.assigned_work[node]) > 1:
+                    return
                 super()._reschedule(node)
+
+        def remove_node(self, node: Any) -> str | None:
+            """Assign the tests of a process that died, but for the one that ended it: it failed."""
+            for tests in self.assigned_work[node].values():
+                for nodeid, done in tests.items():
+                    if not done:
+                        tests[nodeid] = True
+                        super().remove_node(node)
+                        return nodeid
+            return super().remove_node(node)
 
     return Sharing(config, log)
 

@@ -66,6 +66,7 @@ from eosframework.application.topology_changes import (
     topology_changes,
     topology_entry,
     undrained_topics,
+    unwritten_stores,
 )
 from eosframework.config import Guarantee, Settings
 from eosframework.errors import MatchedTopicGone, StartRefused
@@ -335,7 +336,10 @@ def _committed(
 
 def with_changes(context: ApplicationContext, facts: Facts) -> Facts:
     """Return the facts with the differences from the topology that ran before."""
-    changes = topology_changes(context.graph, facts.control, facts.topics)
+    # The group was described before: a worker that has written a first record since is a member.
+    changes = topology_changes(
+        context.graph, facts.control, facts.topics, lambda: unwritten_stores(context)
+    )
     unread = undrained_topics(context, changes)
     return replace(facts, changes=changes, unread=unread)
 

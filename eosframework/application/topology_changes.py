@@ -6,7 +6,8 @@ difference requires.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from eosframework.application.context import ApplicationContext
 from eosframework.application.control_topic import ControlState
@@ -20,6 +21,7 @@ from eosframework.topology.evolution import (
     RecordedTopology,
     Verdict,
     changes_between,
+    follow_rows,
     recorded,
 )
 from eosframework.topology.graph.graph import Graph
@@ -32,7 +34,10 @@ TOPOLOGY = "topology"
 
 
 def topology_changes(
-    graph: Graph, control: ControlState, topics: Mapping[str, TopicDescription]
+    graph: Graph,
+    control: ControlState,
+    topics: Mapping[str, TopicDescription],
+    unwritten: Callable[[], Collection[str]] = tuple,
 ) -> list[Change]:
     """Return the differences of a graph from the one that ran before; empty if none did.
 
@@ -40,12 +45,14 @@ def topology_changes(
         graph: of the application.
         control: the content of the control topic.
         topics: every topic that the graph names.
+        unwritten: returns the stores whose changelogs never had a record; called if it matters.
     """
     before = _before(control)
     if before is None:
         return []
     matched = matched_by_pattern(graph)
-    return changes_between(
+    changes = partial(
+        changes_between,
         before,
         _now(graph, topics),
         partitions={name: found.partitions for name, found in topics.items()},
@@ -53,6 +60,26 @@ def topology_changes(
         declared=_declared(graph),
         matched={shown_name(one): matched[one.source] for one in graph.patterns},
     )
+    found = changes()
+    return changes(unwritten=unwritten()) if follow_rows(found) else found
+
+
+def unwritten_stores(context: ApplicationContext) -> frozenset[str]:
+    """Return the stores of a graph whose changelogs never had a record, committed or not.
+
+    A worker of the topology before could still be about to write the first one. If it is a member
+    of the group, a change that needs all workers stopped is refused. If it is not, it cannot commit
+    what it writes: the group takes no offsets from it.
+
+    Raises:
+        ClusterUnreachable: no broker answered in time.
+    """
+    stores = {store.changelog: store.name for store in context.graph.stores}
+    topics = context.admin.describe_topics(list(stores))
+    existing = {name: found.partitions for name, found in topics.items() if found.exists}
+    ends = context.admin.high_watermarks(partitions_of(existing))
+    written = {partition.topic for partition, end in ends.items() if end > 0}
+    return frozenset(stores[name] for name in existing if name not in written)
 
 
 def _declared(graph: Graph) -> dict[str, KeptName]:

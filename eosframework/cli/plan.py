@@ -96,13 +96,20 @@ def apply(
 
 
 def _print_applied(planned: Provision, created: Sequence[str]) -> None:
-    """Print each thing that was created or got partitions."""
+    """Print each thing that was created, got partitions or was recorded."""
+    from eosframework.topology.evolution import Verdict
+
     grown = [
         f"{t.name} was empty and now has {t.partitions} partitions instead of {t.grows_from}"
         for t in planned.topics
         if t.grows_from is not None
     ]
-    changes = [*(f"created {name}" for name in created), *grown]
+    meant = [
+        f"recorded for {change.subject}: {change.found}"
+        for change in planned.changes
+        if change.verdict is Verdict.CONFIRM
+    ]
+    changes = [*(f"created {name}" for name in created), *grown, *meant]
     if changes or not planned.missing_sources:
         typer.echo("\n".join(changes) or "nothing was missing")
 

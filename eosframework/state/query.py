@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from eosframework.engine.operators.entries import Entry
 from eosframework.engine.operators.history import Chunks, VersionedRows
@@ -72,10 +72,17 @@ def key_of(store: Store, text: str) -> bytes:
             return bytes.fromhex(text[len(_HEXADECIMAL) :])
         return _encoded(serde, _parsers(serde)(text))
     except (ValueError, TypeError, OverflowError, Unreadable) as error:
+        reason = _problems(error) if isinstance(error, ValidationError) else error
         raise ConfigurationError(
-            f"{text!r} is not a key of store {store.name!r}, whose keys are {serde.name}: {error}; "
-            f"write it as JSON, or its bytes as 0x and hexadecimal digits"
+            f"{text!r} is not a key of store {store.name!r}, whose keys are {serde.name}: "
+            f"{reason}; write it as JSON, or its bytes as 0x and hexadecimal digits"
         ) from error
+
+
+def _problems(error: ValidationError) -> str:
+    """Return the problems of a model in one line, each with its field."""
+    found = [(".".join(map(str, detail["loc"])), detail["msg"]) for detail in error.errors()]
+    return "; ".join(f"{field}: {message}" if field else message for field, message in found)
 
 
 def encoded_key(store: Store, key: Any) -> bytes:

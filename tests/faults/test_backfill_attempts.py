@@ -88,6 +88,7 @@ def test_attempts_killed_at_every_step_lose_and_double_nothing(
     assert (verdict.input, verdict.share) == (3 * 2000, 1.0)
 
 
+@pytest.mark.exhaustive
 def test_an_attempt_names_the_entry_of_a_changelog_that_cannot_be_read(
     kafka: KafkaService,
     unique_name: Callable[[str], str],

@@ -81,6 +81,7 @@ def stopped(history: HandedOver, point: str) -> Program:
     return process
 
 
+@pytest.mark.exhaustive
 def test_workers_refuse_to_start_until_the_job_is_cut_over(history: HandedOver) -> None:
     """Without that they processed all history once more."""
     history.make_history(100)
@@ -138,6 +139,7 @@ def test_a_worker_that_comes_during_a_cutover_goes_on_behind_it(history: HandedO
     assert history.findings() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_cutover_ends_what_a_sleeper_left_open_under_an_id_that_partitions_share(
     kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path

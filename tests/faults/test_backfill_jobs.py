@@ -61,6 +61,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     made.stop()
 
 
+@pytest.mark.exhaustive
 def test_a_killed_driver_is_replaced_and_its_orphan_changes_nothing(
     job: SparkJob,
 ) -> None:

@@ -136,6 +136,7 @@ def test_attempts_killed_at_each_step_in_turn_lose_and_double_no_row(carriers: C
     assert epoch >= 4, "each attempt claims, and once more where its answer does not come"
 
 
+@pytest.mark.exhaustive
 def test_an_attempt_that_is_well_is_not_taken_over_by_one_that_starts(carriers: Carriers) -> None:
     gate = carriers.directory / "gate"
     first = carriers.start(pause_seconds=0.5, gate=gate)

@@ -45,6 +45,7 @@ def one_stream(make_pipeline: Callable[..., Pipeline]) -> Callable[..., Pipeline
     return make
 
 
+@pytest.mark.exhaustive
 def test_fail_stops_before_the_record_and_names_it(one_stream: Callable[..., Pipeline]) -> None:
     pipeline = one_stream("refuse_thirteen", "fail", partitions=1)
     worker = pipeline.start_worker(until_caught_up=True)
@@ -62,7 +63,9 @@ def test_skip_goes_on_without_the_record(one_stream: Callable[..., Pipeline]) ->
     assert numbers(pipeline) == expected
 
 
-@pytest.mark.parametrize("function", ["refuse_thirteen", "inflate"])
+@pytest.mark.parametrize(
+    "function", ["refuse_thirteen", pytest.param("inflate", marks=pytest.mark.exhaustive)]
+)
 def test_a_dead_letter_tells_where_the_record_came_from(
     one_stream: Callable[..., Pipeline], function: str
 ) -> None:

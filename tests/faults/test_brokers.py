@@ -128,6 +128,7 @@ def places(pipeline: Pipeline, lost: Sequence[tuple[str, int]]) -> set[TopicPart
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("own_kafka", [UNFENCED], indirect=True, ids=["unfenced"])
 def test_a_commit_that_a_standing_broker_leaves_in_doubt_is_resolved_when_it_goes_on(

@@ -41,6 +41,7 @@ def topology(
     return text.replace("ON_ERROR", on_error)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "order",
     ["input", pytest.param("key", marks=pytest.mark.exhaustive)],
@@ -137,6 +138,7 @@ def test_a_coroutine_that_blocks_the_loop_is_named_with_its_stack(
     assert verdict.clean, verdict
 
 
+@pytest.mark.exhaustive
 def test_a_loop_blocked_for_longer_than_a_timeout_ends_the_worker(
     make_pipeline: MakePipeline,
 ) -> None:

@@ -64,6 +64,7 @@ def refused(pipeline: Pipeline, *texts: str) -> None:
     assert pipeline.read(f"{pipeline.name}.dead") == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "lost",
     [pytest.param(False, marks=pytest.mark.exhaustive), True],

@@ -88,6 +88,7 @@ def test_a_commit_in_flight_while_its_partition_moves_counts_once_or_not_at_all(
     assert verdict.clean, verdict
 
 
+@pytest.mark.exhaustive
 def test_a_commit_in_flight_when_a_second_worker_joins_is_decided_before_the_partition_moves(
     cluster: ProxiedCluster, behind_proxy: Pipeline
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_suspended_upstream_task_lets_no_time_pass_without_its_records(
     assert found_after(sources, Schedule(fault=signal.SIGSTOP, ends_at=124)) == []
 
 
+@pytest.mark.exhaustive
 def test_records_of_an_open_transaction_hold_time(sources: PausedSources) -> None:
     """The last stable offset is reached, and the log goes on."""
     assert found_after(sources, Schedule(5, 5, ends_at=60, per_transaction=30)) == []
@@ -60,6 +61,7 @@ def test_random_pauses_faults_and_transactions_change_no_result(
     assert [*sources.findings()] == [], schedule
 
 
+@pytest.mark.exhaustive
 def test_a_run_until_caught_up_leaves_time_where_the_slowest_source_is(
     sources: PausedSources,
 ) -> None:

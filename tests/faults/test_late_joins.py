@@ -37,7 +37,7 @@ def pipeline(
 
 @pytest.mark.parametrize(
     ("arguments", "instance"),
-    [(("--processes", "2"), "one.1"), ((), "one")],
+    [(("--processes", "2"), "one.1"), pytest.param((), "one", marks=pytest.mark.exhaustive)],
     ids=["supervised", "alone"],
 )
 def test_a_worker_that_its_own_late_join_fences_starts_again(
@@ -65,6 +65,7 @@ def test_a_worker_that_its_own_late_join_fences_starts_again(
     assert verdict.clean, verdict
 
 
+@pytest.mark.exhaustive
 def test_a_supervisor_with_a_rival_of_the_same_name_ends(
     proxied: ProxiedCluster, pipeline: Pipeline
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_worker_killed_before_its_first_record_has_left_where_it_starts(
     refuse_all_but(pipeline, FED)
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_sleeps_in_the_commit_of_its_start_changes_nothing_later(
     pipeline: Pipeline,
 ) -> None:

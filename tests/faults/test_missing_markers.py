@@ -22,6 +22,7 @@ from tests.support.servers.kafka_admin import NewTopic
 from tests.support.servers.three_brokers import PATIENCE_SECONDS, ThreeBrokers
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("commit", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_partition_without_a_leader_gets_the_outcome_of_its_transaction_later(
     brokers: ThreeBrokers, unique_name: Callable[[str], str], commit: bool

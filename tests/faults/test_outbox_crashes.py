@@ -86,6 +86,7 @@ def test_zombies_of_each_step_change_nothing_when_they_wake_up(make_outbox: Make
     assert verdict.clean, verdict
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_relay_that_stands_still_loses_its_shard_and_stands_by_afterwards(
     make_outbox: MakeOutbox,

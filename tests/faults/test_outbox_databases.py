@@ -106,6 +106,7 @@ def test_a_prepared_transaction_is_waited_for(
     assert verdict.clean, verdict
 
 
+@pytest.mark.exhaustive
 def test_a_relay_goes_on_after_its_broker_was_killed_and_restarted(
     make_outbox: MakeOutbox, tmp_path: Path
 ) -> None:
@@ -134,6 +135,7 @@ def troubles(outbox: OutboxWorld) -> list[dict[str, object]]:
     return [event for name in names for event in outbox.relays[-1].events(name)]
 
 
+@pytest.mark.exhaustive
 def test_a_database_restored_into_a_new_cluster_is_reconciled(
     make_outbox: MakeOutbox, server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -152,7 +154,9 @@ def test_a_database_restored_into_a_new_cluster_is_reconciled(
     ("kind", "way", "reason"),
     [
         ("table", "to a point in time", "timeline 2"),
-        ("slot", "in place", "database is older than the position"),
+        pytest.param(
+            "slot", "in place", "database is older than the position", marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_a_database_set_back_to_a_backup_is_reconciled(

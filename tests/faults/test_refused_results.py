@@ -111,6 +111,7 @@ def test_a_refused_window_is_set_aside_and_no_record_is(
     assert pipeline.committed() == pipeline.fed
 
 
+@pytest.mark.exhaustive
 def test_a_window_whose_result_is_refused_stops_the_worker_with_fail_and_is_named(
     make_refused: MakeRefused,
 ) -> None:

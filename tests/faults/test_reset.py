@@ -174,6 +174,7 @@ def test_a_reset_fences_who_sleeps_in_a_transaction_and_refuses_while_anybody_is
     } == again
 
 
+@pytest.mark.exhaustive
 def test_where_sources_go_on_is_chosen_as_the_beginning_the_end_or_a_time(totals: Totals) -> None:
     totals.feed(FED)
     caught_up(totals)
@@ -191,6 +192,7 @@ def test_where_sources_go_on_is_chosen_as_the_beginning_the_end_or_a_time(totals
     assert all(found[-1] == 1 for found in counts(totals).values())
 
 
+@pytest.mark.exhaustive
 def test_rows_on_their_way_to_a_table_are_made_again_and_written_again(
     make_tables: Callable[..., TablesWorld], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +213,7 @@ def test_rows_on_their_way_to_a_table_are_made_again_and_written_again(
     assert rows == sorted([n * 2 for n in range(20)] * 2)
 
 
+@pytest.mark.exhaustive
 def test_outputs_are_emptied_on_request_and_have_each_result_once_afterwards(
     totals: Totals,
 ) -> None:

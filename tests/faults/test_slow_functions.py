@@ -54,6 +54,7 @@ def assert_each_once(pipeline: Pipeline) -> None:
     assert found == Counter(range(pipeline.fed))
 
 
+@pytest.mark.exhaustive
 def test_a_pass_over_many_slow_tasks_ends_before_a_transaction_expires(
     make_pipeline: MakePipeline,
 ) -> None:
@@ -75,6 +76,7 @@ def test_records_that_become_slow_end_their_run_early(make_pipeline: MakePipelin
     assert_each_once(pipeline)
 
 
+@pytest.mark.exhaustive
 def test_a_slow_record_behind_others_gets_a_transaction_of_its_own(
     make_pipeline: MakePipeline,
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_record_that_outlasts_a_transaction_of_its_own_is_named_when_it_return
     assert_each_once(pipeline)
 
 
+@pytest.mark.exhaustive
 def test_what_follows_at_the_commit_is_cut_to_what_a_transaction_can_take(
     make_pipeline: MakePipeline,
 ) -> None:

@@ -87,7 +87,7 @@ def restored(worker: WorkerProcess, partitions: list[int]) -> int:
         pytest.param(1, "partition", marks=pytest.mark.exhaustive),
         pytest.param(0, "partition", marks=pytest.mark.exhaustive),
         (1, "worker"),
-        (0, "worker"),
+        pytest.param(0, "worker", marks=pytest.mark.exhaustive),
     ],
     ids=["standby", "none", "standby_shared", "none_shared"],
 )

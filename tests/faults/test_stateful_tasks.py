@@ -57,7 +57,7 @@ def finish(totals: Totals, *, settings: list[str] | None = None) -> str:
         pytest.param("transaction.after_produce=kill@3", marks=pytest.mark.exhaustive),
         "transaction.before_commit=kill@5",
         pytest.param("transaction.after_commit=kill@5", marks=pytest.mark.exhaustive),
-        "state.before_write=kill@4",
+        pytest.param("state.before_write=kill@4", marks=pytest.mark.exhaustive),
         pytest.param("state.after_write=kill@4", marks=pytest.mark.exhaustive),
     ],
 )
@@ -102,6 +102,7 @@ def test_a_transaction_that_is_taken_back_is_taken_out_of_the_stores(
     assert reason in log
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_function_that_never_returns_takes_all_of_its_transaction_along(totals: Totals) -> None:
     """Earlier slices of the transaction are done: their state must not outlive its offsets."""
@@ -133,6 +134,7 @@ def test_a_worker_killed_while_it_restores_goes_on_where_it_was(totals: Totals) 
     finish(totals)
 
 
+@pytest.mark.exhaustive
 def test_a_partition_that_moves_takes_its_state_along(totals: Totals) -> None:
     """Each worker has a directory of its own, as on a machine of its own."""
     first = [*totals.keeping, f"state.directory={totals.state}/first"]

@@ -104,6 +104,11 @@ def cases(kinds: Iterable[Kind]) -> list[Any]:
     return found
 
 
+def all_exhaustive(found: list[Any]) -> list[Any]:
+    """Leave cases to `make test-all`."""
+    return [pytest.param(*case.values, id=case.id, marks=pytest.mark.exhaustive) for case in found]
+
+
 def cases_of_the_oldest_brokers() -> list[Any]:
     """Every kind on one broker of the oldest version that is accepted."""
     found: list[Any] = []
@@ -149,7 +154,9 @@ def play_it(clusters: Clusters, unique_name: Callable[[str], str]) -> Play:
     return do
 
 
-@pytest.mark.parametrize("case", [*cases(HARM | HARMLESS), *cases_of_the_oldest_brokers()])
+@pytest.mark.parametrize(
+    "case", [*cases(HARM), *all_exhaustive(cases(HARMLESS)), *cases_of_the_oldest_brokers()]
+)
 def test_a_late_request_changes_nothing(case: Case, play_it: Play) -> None:
     result = play_it(case, protection=True)
     assert result.anomalies == set()
@@ -164,6 +171,7 @@ def test_without_the_protection_a_late_request_does_harm(case: Case, play_it: Pl
     assert result.refusals == frozenset()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", cases(HARMLESS))
 def test_where_nothing_else_is_needed_a_late_request_does_no_harm(
     case: Case, play_it: Play

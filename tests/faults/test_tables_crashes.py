@@ -40,6 +40,7 @@ def test_workers_killed_at_each_step_in_turn_lose_and_double_nothing(
     assert world.count() == 1600
 
 
+@pytest.mark.exhaustive
 def test_a_worker_killed_while_it_gives_partitions_up_is_replaced_without_a_trace(
     make_tables: MakeTables,
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_worker_killed_while_it_gives_partitions_up_is_replaced_without_a_trac
     assert world.kept().clean, world.kept()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_zombies_of_each_step_change_nothing_when_they_wake_up(make_tables: MakeTables) -> None:
     """Each stands still until its successor, the next of them, has its partitions and rows."""

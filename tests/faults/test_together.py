@@ -134,7 +134,7 @@ def test_what_was_decided_before_a_kill_is_produced_again(world: TogetherWorld, 
         assert again["outputs"], again
 
 
-@pytest.mark.parametrize("rule", ["", "comparison"])
+@pytest.mark.parametrize("rule", ["", pytest.param("comparison", marks=pytest.mark.exhaustive)])
 def test_what_was_committed_before_a_kill_is_not_produced_again(
     world: TogetherWorld, rule: str
 ) -> None:
@@ -144,7 +144,7 @@ def test_what_was_committed_before_a_kill_is_not_produced_again(
     assert world.seen().clean != bool(rule), world.seen()
 
 
-@pytest.mark.parametrize("rule", ["", "fence"])
+@pytest.mark.parametrize("rule", ["", pytest.param("fence", marks=pytest.mark.exhaustive)])
 def test_a_worker_that_wakes_up_before_its_decision_decides_nothing(
     world: TogetherWorld, rule: str
 ) -> None:
@@ -193,6 +193,7 @@ def continues_with_what_was_decided(world: TogetherWorld, worker: WorkerProcess)
     assert world.seen().clean, world.seen()
 
 
+@pytest.mark.exhaustive
 def test_a_transaction_that_expires_after_its_decision_is_produced_again(
     world: TogetherWorld,
 ) -> None:

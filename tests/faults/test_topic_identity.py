@@ -126,7 +126,7 @@ def follow(pipeline: Pipeline, told: str) -> None:
     [
         (".in", "positions set APP"),
         pytest.param("-counted-repartition", "positions set APP", marks=pytest.mark.exhaustive),
-        ("-counts-changelog", "apply APP --accept"),
+        pytest.param("-counts-changelog", "apply APP --accept", marks=pytest.mark.exhaustive),
         pytest.param(".counted", "apply APP --accept", marks=pytest.mark.exhaustive),
         pytest.param(".dead", "apply APP --accept", marks=pytest.mark.exhaustive),
     ],

@@ -189,6 +189,7 @@ def test_a_call_without_an_answer_is_resolved_by_what_is_committed(
     assert "not_committed" in scene.outcomes(KEYS.index(ADD_OFFSETS))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("producers", ["worker"])
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def delivered_at_last(held: HeldRequest) -> frozenset[str]:
     ("answer", "producers"),
     [
         ("request_comes_late", "partition"),
-        ("response_is_lost", "worker"),
+        pytest.param("response_is_lost", "worker", marks=pytest.mark.exhaustive),
         pytest.param("request_comes_late", "worker", marks=pytest.mark.exhaustive),
         pytest.param("response_is_lost", "partition", marks=pytest.mark.exhaustive),
     ],

@@ -54,6 +54,7 @@ def verified(pipeline: Pipeline) -> None:
     assert verdict.clean, verdict
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "point",
     [
@@ -79,6 +80,7 @@ def test_a_zombie_with_an_id_of_its_own_is_fenced_by_its_entries(
     verified(pipeline)
 
 
+@pytest.mark.exhaustive
 def test_a_killed_worker_is_followed_by_others_with_ids_of_their_own(pipeline: Pipeline) -> None:
     pipeline.feed(RECORDS)
     first = started(pipeline, "a", faults=["transaction.before_commit=kill@4"])
@@ -110,6 +112,7 @@ def test_in_a_rolling_restart_no_worker_that_is_alive_is_fenced(pipeline: Pipeli
     verified(pipeline)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("before", "after"),
     [(EACH, OWN_ID), pytest.param(OWN_ID, EACH, marks=pytest.mark.exhaustive)],

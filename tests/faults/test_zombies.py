@@ -124,6 +124,7 @@ def test_a_worker_that_sleeps_after_a_recovery_keeps_the_membership_that_it_had(
     assert verdict.clean, verdict
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_sleeps_in_its_commit_is_fenced_before_positions_are_set(
     make_pipeline: Callable[..., Pipeline],
 ) -> None:

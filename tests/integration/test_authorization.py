@@ -104,7 +104,11 @@ def guarded(cluster: Cluster, unique_name: Callable[[str], str], tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("topic", "operation"),
-    [("in", AclOperation.READ), ("out", AclOperation.WRITE), ("dead", AclOperation.WRITE)],
+    [
+        pytest.param("in", AclOperation.READ, marks=pytest.mark.exhaustive),
+        ("out", AclOperation.WRITE),
+        pytest.param("dead", AclOperation.WRITE, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_topic_that_may_not_be_used_is_named_before_anything_starts(
     guarded: Guarded, topic: str, operation: AclOperation
@@ -175,7 +179,10 @@ def test_a_topic_hidden_from_a_producer_is_not_the_records_fault(guarded: Guarde
         outputs.stop()
 
 
-@pytest.mark.parametrize("operation", [AclOperation.WRITE, AclOperation.DESCRIBE])
+@pytest.mark.parametrize(
+    "operation",
+    [AclOperation.WRITE, pytest.param(AclOperation.DESCRIBE, marks=pytest.mark.exhaustive)],
+)
 def test_a_transactional_id_that_may_not_be_used_is_named(
     guarded: Guarded, operation: AclOperation
 ) -> None:
@@ -240,6 +247,7 @@ def lease_without_prefix(guarded: Guarded, database: str) -> tuple[str, dict[str
     return leased, environment
 
 
+@pytest.mark.exhaustive
 def test_positions_are_set_with_permission_on_leased_ids_alone(
     guarded: Guarded, database: str
 ) -> None:
@@ -257,7 +265,9 @@ def test_positions_are_set_with_permission_on_leased_ids_alone(
     ("operation", "needed"),
     [
         (AclOperation.READ, "grant Read on Group"),
-        (AclOperation.DESCRIBE, "which includes Describe"),
+        pytest.param(
+            AclOperation.DESCRIBE, "which includes Describe", marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_a_group_that_may_not_be_used_is_named(
@@ -271,7 +281,15 @@ def test_a_group_that_may_not_be_used_is_named(
     assert guarded.took_nothing()
 
 
-@pytest.mark.parametrize("topic", [".in", ".out", ".dead", "-control"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        ".in",
+        pytest.param(".out", marks=pytest.mark.exhaustive),
+        pytest.param(".dead", marks=pytest.mark.exhaustive),
+        pytest.param("-control", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_topic_that_may_not_be_described_is_named_before_anything_starts(
     guarded: Guarded, topic: str
 ) -> None:
@@ -284,7 +302,9 @@ def test_a_topic_that_may_not_be_described_is_named_before_anything_starts(
     assert "which includes Describe" in done.error
 
 
-@pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.WRITE])
+@pytest.mark.parametrize(
+    "operation", [pytest.param(AclOperation.READ, marks=pytest.mark.exhaustive), AclOperation.WRITE]
+)
 def test_a_registry_that_may_not_be_used_is_named(
     guarded: Guarded, operation: AclOperation
 ) -> None:
@@ -297,7 +317,12 @@ def test_a_registry_that_may_not_be_used_is_named(
 
 
 @pytest.mark.parametrize(
-    "operation", [AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE]
+    "operation",
+    [
+        pytest.param(AclOperation.DESCRIBE, marks=pytest.mark.exhaustive),
+        pytest.param(AclOperation.READ, marks=pytest.mark.exhaustive),
+        AclOperation.WRITE,
+    ],
 )
 def test_an_ownership_topic_that_may_not_be_used_is_named(
     guarded: Guarded, operation: AclOperation

@@ -112,9 +112,17 @@ def test_a_setting_that_cannot_be_used_is_named_with_its_value(
     ("assignment", "message"),
     [
         ("linger.ms=soon", "linger.ms='soon' cannot be used: Invalid value"),
-        ("linger.ms=-4", "linger.ms=-4 cannot be used: "),
-        ("fetch.min.bytes=few", "fetch.min.bytes='few' cannot be used: Invalid value"),
-        ("socket.max.fails=5", "socket.max.fails=5 would break the guarantee"),
+        pytest.param("linger.ms=-4", "linger.ms=-4 cannot be used: ", marks=pytest.mark.exhaustive),
+        pytest.param(
+            "fetch.min.bytes=few",
+            "fetch.min.bytes='few' cannot be used: Invalid value",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
+            "socket.max.fails=5",
+            "socket.max.fails=5 would break the guarantee",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
     ids=["producer", "producer range", "consumer", "protection"],
 )
@@ -172,7 +180,16 @@ def test_an_advertised_name_that_does_not_resolve_is_named_by_every_command(
     assert "assume_transaction_verification" not in done.err
 
 
-@pytest.mark.parametrize("command", ["run-worker", "plan", "apply", "positions show", "audit"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run-worker",
+        "plan",
+        pytest.param("apply", marks=pytest.mark.exhaustive),
+        pytest.param("positions show", marks=pytest.mark.exhaustive),
+        pytest.param("audit", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_an_unreachable_broker_is_named_and_waited_for_a_limited_time(
     folder: Folder, command: str
 ) -> None:

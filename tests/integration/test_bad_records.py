@@ -346,7 +346,7 @@ SOON_SECONDS = 30.0
 """A transaction that is aborted for each of 200 records takes minutes."""
 
 
-@pytest.mark.parametrize("limited", ["out", "dead"])
+@pytest.mark.parametrize("limited", ["out", pytest.param("dead", marks=pytest.mark.exhaustive)])
 def test_a_topic_that_takes_no_record_older_than_a_minute(
     kafka: Any, unique_name: Callable[[str], str], tmp_path: Path, limited: str
 ) -> None:

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
+import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
@@ -27,6 +28,7 @@ streams:
 """
 
 
+@pytest.mark.exhaustive
 def test_a_chain_of_idle_applications_is_quiet_and_outlasts_retention(
     make_pipeline: Callable[..., Pipeline],
 ) -> None:

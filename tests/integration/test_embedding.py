@@ -189,6 +189,7 @@ def test_a_signal_stops_a_script_in_order(
     assert_exactly_once(pipeline)
 
 
+@pytest.mark.exhaustive
 def test_a_signal_that_reaches_another_thread_stops_a_script_too(
     pipeline: Pipeline, script: Callable[..., subprocess.Popen[str]]
 ) -> None:
@@ -201,6 +202,7 @@ def test_a_signal_that_reaches_another_thread_stops_a_script_too(
     assert "SIGTERM" in err
 
 
+@pytest.mark.exhaustive
 def test_a_second_ctrl_c_interrupts_a_script_whose_worker_does_not_stop(
     pipeline: Pipeline, script: Callable[..., subprocess.Popen[str]]
 ) -> None:
@@ -219,6 +221,7 @@ def test_a_second_ctrl_c_interrupts_a_script_whose_worker_does_not_stop(
     assert pipeline.committed() == 0
 
 
+@pytest.mark.exhaustive
 def test_a_program_that_ends_stops_its_worker(
     pipeline: Pipeline, script: Callable[..., subprocess.Popen[str]]
 ) -> None:

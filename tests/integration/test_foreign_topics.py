@@ -50,7 +50,7 @@ def run(pipeline: Pipeline) -> tuple[int, WorkerProcess]:
     ("name", "role", "policy"),
     [
         ("counts-changelog", "changelog", "compact"),
-        ("counted-repartition", "repartition", "delete"),
+        pytest.param("counted-repartition", "repartition", "delete", marks=pytest.mark.exhaustive),
     ],
 )
 def test_an_internal_topic_with_records_of_another_program_is_refused_by_name(

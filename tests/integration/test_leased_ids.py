@@ -185,6 +185,7 @@ def test_leasing_ids_fences_a_zombie_that_derives_them(leasing: Leasing) -> None
     assert pipeline.verify().clean
 
 
+@pytest.mark.exhaustive
 def test_a_release_fences_who_slept_and_derived_ids_fence_leased_ones(leasing: Leasing) -> None:
     pipeline = leasing.pipeline
     leasing.fill()

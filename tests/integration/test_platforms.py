@@ -47,6 +47,7 @@ def test_windows_is_refused_in_one_line(tmp_path: Path, arguments: tuple[str, ..
     assert "WSL 2" in line
 
 
+@pytest.mark.exhaustive
 def test_without_prctl_and_proc_workers_run_and_end_with_their_supervisor(
     kafka: Any, unique_name: Any, tmp_path: Path
 ) -> None:

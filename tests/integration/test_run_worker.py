@@ -44,6 +44,7 @@ def test_sigterm_commits_what_is_complete_and_a_restart_goes_on(
     assert pipeline.committed() == 4000
 
 
+@pytest.mark.exhaustive
 def test_several_workers_are_caught_up_when_all_of_them_are(
     kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:

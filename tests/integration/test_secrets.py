@@ -105,11 +105,17 @@ def running_workers(world: Guarded, dsn: str) -> tuple[int, str]:
         process.wait()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
         ("kafka.properties.sasl.password", WRONG, "refused the connection"),
-        ("database.dsn", f"postgresql://nobody:{WRONG}@127.0.0.1:1/none", "could not connect"),
+        pytest.param(
+            "database.dsn",
+            f"postgresql://nobody:{WRONG}@127.0.0.1:1/none",
+            "could not connect",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_a_wrong_secret_is_not_told(

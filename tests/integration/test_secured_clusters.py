@@ -111,6 +111,7 @@ def feed(guarded: Guarded, name: str) -> None:
     guarded.cluster.feed(f"{name}.in", *(b'{"n":%d}' % n for n in range(30)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_with_the_planned_acls_an_application_runs_and_without_any_one_it_names_that(

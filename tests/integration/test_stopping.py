@@ -124,7 +124,15 @@ def test_a_worker_that_is_stopped_hands_its_partitions_over_at_once(pipeline: Pi
     assert verdict.clean, verdict
 
 
-@pytest.mark.parametrize("command", ["audit", "plan", "doctor", "reset --yes"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "audit",
+        pytest.param("plan", marks=pytest.mark.exhaustive),
+        pytest.param("doctor", marks=pytest.mark.exhaustive),
+        pytest.param("reset --yes", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_ctrl_c_in_a_command_that_does_one_thing_ends_it_with_130_and_one_line(
     tmp_path: Path, command: str
 ) -> None:
@@ -145,6 +153,7 @@ def test_ctrl_c_in_a_command_that_does_one_thing_ends_it_with_130_and_one_line(
     assert (code, lines) == (130, ["error: interrupted; nothing was changed"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "begun",
     [

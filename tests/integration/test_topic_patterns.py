@@ -63,6 +63,7 @@ def test_a_topic_that_comes_while_workers_run_is_read_once_from_its_beginning(ma
     assert {f"merged.{pipeline.topic('later')}[{n}]" for n in range(4)} <= tasks
 
 
+@pytest.mark.exhaustive
 def test_with_start_latest_a_topic_that_is_found_later_is_still_read_from_its_beginning(
     make: Make,
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_deleted_topic_leaves_the_others_running_and_made_anew_it_ends_the_wor
     assert f"positions set APP {pipeline.topic('two')}=earliest" in worker.log
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "topology",
     [
@@ -176,6 +178,7 @@ def test_plan_and_describe_show_the_pattern_and_its_topics(make: Make) -> None:
     assert f"Topic {pipeline.topic('one')}:" not in acls.out
 
 
+@pytest.mark.exhaustive
 def test_commands_and_gauges_know_the_matched_topics(make: Make) -> None:
     pipeline = make()
     for ending in ("one", "two"):

@@ -142,6 +142,7 @@ def app(servers: str, unique_name: Callable[[str], str], tmp_path: Path) -> Appl
     return Application(servers, unique_name("stated"), tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_windows_are_those_of_the_event_times_where_brokers_would_replace_them(
     app: Application,
 ) -> None:
@@ -222,7 +223,9 @@ def test_a_setting_that_was_changed_afterwards_stops_the_next_start_and_the_doct
     ("setting", "value", "said"),
     [
         ("message.timestamp.before.max.ms", "60000", "internal topic"),
-        ("max.message.bytes", "400", "Raise max.message.bytes of"),
+        pytest.param(
+            "max.message.bytes", "400", "Raise max.message.bytes of", marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_a_record_is_not_blamed_where_an_internal_topic_refuses_its_own(

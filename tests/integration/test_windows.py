@@ -17,6 +17,7 @@ from tests.support.applications.pipeline import wait_until
 from tests.support.applications.windowed import Windowed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_windows_go_out_once_each_and_survive_the_loss_of_their_stores(
     kafka: KafkaService, unique_name: Callable[[str], str], tmp_path: Path

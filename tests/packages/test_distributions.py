@@ -144,6 +144,7 @@ def test_outside_the_repository_it_says_its_version_helps_and_lints(
     assert told == (REPOSITORY / "docs/howto/growing-partitions.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.exhaustive
 def test_a_command_without_its_extra_names_the_extra(installed: CleanEnvironment) -> None:
     settings = ("--set", "database.dsn=postgresql://127.0.0.1:1/none")
     for extra, *arguments in (

@@ -20,7 +20,7 @@ LAUGHS = "a0: &a0 [1, 2]\n" + "".join(
 MERGES = "a0: &a0 {x: 1}\n" + "".join(
     f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 30)
 )
-CHAIN = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{x: *a{n - 1}}}\n" for n in range(1, 5000))
+CHAIN = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{x: *a{n - 1}}}\n" for n in range(1, 1500))
 HOSTILE = {
     "laughs": (LAUGHS, "more than 100,000 values"),
     "merges": (MERGES, "more than 100,000 values"),

@@ -138,8 +138,8 @@ class Subscriptions:
             node = self._node
             raise TypeError(
                 f"{node.of.name} returned {foreign!r:.80} ({type(foreign).__name__}), and table "
-                f"{node.other!r} has keys of {node.foreign.name}; return a key of that table, or "
-                f"None for a row without one"
+                f"{node.other!r} has keys of {node.foreign.name} ({error}); return a key of that "
+                f"table, or None for a row without one"
             ) from error
 
 

@@ -24,6 +24,7 @@ from eosframework.topology.dsl.declarations import (
     caller,
     first_problem,
     limited,
+    message_of,
     plain_name,
     policy_of,
 )
@@ -478,6 +479,6 @@ class Topology:
         try:
             recording.sources[source] = SourceSpec.model_validate(declared)
         except ValidationError as error:
-            detail = error.errors()[0]
-            raise TopologyError(f"{caller()}: {source}: {detail['msg']}") from error
+            found = message_of(error.errors()[0])
+            raise TopologyError(f"{caller()}: {source}: {found}") from error
         return recording.add(Node(caller(), source=source))

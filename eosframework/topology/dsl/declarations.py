@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any, Literal, Required, TypedDict
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from eosframework.errors import TopologyError
 from eosframework.records import Record
@@ -179,11 +180,18 @@ def caller() -> Place:
     return Place(frame.f_code.co_filename, frame.f_lineno, (column or 0) + 1, end)
 
 
-def first_problem(error: ValidationError) -> str:
-    """Return the first problem of a declaration: its option, value and message."""
+def first_problem(error: ValidationError, whole: str = "") -> str:
+    """Return the first problem of a declaration: its option, or `whole`, value and message."""
     detail = error.errors()[0]
-    where = ".".join(str(part) for part in detail["loc"])
-    return f"{where}={detail['input']!r}: {detail['msg']}"
+    where = ".".join(str(part) for part in detail["loc"]) or whole
+    value = detail["input"]
+    shown = "" if isinstance(value, Mapping | BaseModel) else f"={value!r}"
+    return f"{where}{shown}: {message_of(detail)}"
+
+
+def message_of(detail: ErrorDetails) -> str:
+    """Return the message of a problem; of one that a spec found, without pydantic's prefix."""
+    return str(detail.get("ctx", {}).get("error") or detail["msg"])
 
 
 def plain_name(text: str) -> str:
@@ -436,9 +444,7 @@ def window_of(declared: Mapping[str, Any]) -> WindowSpec:
     try:
         return WindowSpec.model_validate(declared)
     except ValidationError as error:
-        detail = error.errors()[0]
-        where = ".".join(str(part) for part in detail["loc"])
-        raise TopologyError(f"{caller()}: {where or 'window'}: {detail['msg']}") from error
+        raise TopologyError(f"{caller()}: {first_problem(error, 'window')}") from error
 
 
 def _records(
@@ -452,11 +458,20 @@ def _records(
     return window_of(declared)
 
 
+_PARTS = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
+"""The arguments of a timedelta."""
+
+
 def _duration(size: DurationLike | None, parts: Mapping[str, float]) -> DurationLike:
     if "records" in parts:
         raise TopologyError(
             f"{caller()}: records is for tumbling and sliding windows: tumbling(records=5) is each "
             f"five records of a key, sliding(records=5, step=2) the last five after each second one"
+        )
+    if unknown := [name for name in parts if name not in _PARTS]:
+        raise TopologyError(
+            f"{caller()}: this window has no option {unknown[0]!r}; a size has the parts "
+            f"{', '.join(_PARTS)}, and zone is of tumbling windows"
         )
     if (size is None) == (not parts):
         raise TopologyError(

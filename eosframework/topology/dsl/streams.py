@@ -31,6 +31,7 @@ from eosframework.topology.dsl.declarations import (
     declared_store,
     first_problem,
     limited,
+    message_of,
     policy_of,
 )
 from eosframework.topology.spec.call_spec import DEFAULT_BATCH
@@ -835,8 +836,8 @@ class Stream(Joinable[K, V]):
             try:
                 sink = SinkSpec.model_validate(declared)
             except ValidationError as error:
-                detail = error.errors()[0]
-                raise TopologyError(f"{place}: to(): {detail['msg']}") from error
+                found = message_of(error.errors()[0])
+                raise TopologyError(f"{place}: to(): {found}") from error
             self.node.sinks.append((sink, place))
 
     def to_table(
@@ -883,8 +884,8 @@ class Stream(Joinable[K, V]):
                 commit=commit,
             )
         except ValidationError as error:
-            detail = error.errors()[0]
-            raise TopologyError(f"{place}: to_table({table!r}): {detail['msg']}") from error
+            found = message_of(error.errors()[0])
+            raise TopologyError(f"{place}: to_table({table!r}): {found}") from error
         self.node.sinks.append((declared, place))
 
     def _batch(self, operator: str, function: FunctionLike, schema: SchemaLike | None) -> Stream:

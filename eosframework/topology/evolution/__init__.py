@@ -18,6 +18,7 @@ from eosframework.topology.evolution.topology_diff import (
     Verdict,
     as_markdown,
     changes_between,
+    follow_rows,
     rules,
 )
 
@@ -31,6 +32,7 @@ __all__ = [
     "Verdict",
     "as_markdown",
     "changes_between",
+    "follow_rows",
     "recorded",
     "rules",
 ]

@@ -11,6 +11,7 @@ from eosframework.topology.graph.graph import (
     Function,
     Graph,
     JoinSide,
+    Operator,
     Subscribe,
     TableGroup,
     TableJoin,
@@ -39,15 +40,20 @@ def followed_tables(graph: Graph) -> Mapping[str, Sequence[View]]:
     return found
 
 
-def functions_shown(view: View) -> Iterator[Function]:
-    """Yield the functions that make a row from those in stores."""
+def filters_shown(view: View) -> Iterator[tuple[str, Function]]:
+    """Yield the functions that decide which rows of those in stores there are."""
+    return ((label, one) for label, one in steps_shown(view) if label != Operator.MAP_VALUES)
+
+
+def steps_shown(view: View) -> Iterator[tuple[str, Function]]:
+    """Yield the functions that make a row from those in stores, each with the kind of its step."""
     match view.origin:
-        case TableJoin(left=left, right=right, function=function):
-            yield from functions_shown(left)
-            yield from functions_shown(right)
-            yield function
-        case ForeignJoin(function=function):
-            yield function
+        case TableJoin(left=left, right=right, kind=kind, function=function):
+            yield from steps_shown(left)
+            yield from steps_shown(right)
+            yield f"{kind} join", function
+        case ForeignJoin(kind=kind, function=function):
+            yield f"{kind} join", function
         case _:
             pass
-    yield from (function for _, function in view.steps)
+    yield from ((str(operator), function) for operator, function in view.steps)

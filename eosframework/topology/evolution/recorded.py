@@ -16,7 +16,11 @@ from pydantic import TypeAdapter
 
 from eosframework.serialization.references import identity_of
 from eosframework.serialization.serdes import Serde
-from eosframework.topology.evolution.followed_tables import followed_tables, functions_shown
+from eosframework.topology.evolution.followed_tables import (
+    filters_shown,
+    followed_tables,
+    steps_shown,
+)
 from eosframework.topology.graph.graph import (
     Aggregate,
     Answers,
@@ -43,9 +47,16 @@ from eosframework.topology.graph.graph import (
     TableOutput,
     View,
 )
+from eosframework.topology.graph.node_kinds import input_number
 from eosframework.topology.graph.patterns import with_patterns_shown
 from eosframework.topology.graph.timed_topics import time_store_of
-from eosframework.topology.graph.walk import AnyNode, followers_of, nodes_of, stores_viewed
+from eosframework.topology.graph.walk import (
+    AnyNode,
+    followers_of,
+    nodes_after,
+    nodes_of,
+    stores_viewed,
+)
 from eosframework.topology.spec.keyed_spec import short
 
 Functions = Mapping[str, str]
@@ -159,6 +170,9 @@ _OF_A_TABLE = " of a table"
 SUBSCRIPTIONS = "subscriptions"
 """The kind of the store of a foreign-key join with the foreign keys of left rows."""
 
+SUBSCRIBERS = "subscribers"
+"""The kind of the store of a foreign-key join with the left rows of each foreign key."""
+
 FOREIGN_JOIN = "foreign-key join"
 """The kind of the store of a foreign-key join with both rows."""
 
@@ -216,6 +230,11 @@ class RecordedStore:
     def is_grouped(self) -> bool:
         """True if it takes back the rows of a table that were added before."""
         return _OF_A_TABLE in self.kind
+
+    @property
+    def takes_rows(self) -> bool:
+        """True if rows of a table that it has taken stay in it until a change takes them back."""
+        return self.is_grouped or self.kind in (SUBSCRIPTIONS, SUBSCRIBERS, FOREIGN_JOIN)
 
     @property
     def holder(self) -> str:
@@ -412,7 +431,8 @@ def _stores(
         own.append(
             _Kept(held, HELD_RECORDS, held.key, _form(held.value), branches=branches),
         )
-    kept_by_nodes = (kept for node in nodes_of(part) for kept in _kept(node))
+    inputs = _inputs(part)
+    kept_by_nodes = (kept for node in nodes_of(part) for kept in _kept(node, inputs))
     return {
         kept.store.name: RecordedStore(
             sub_topology=part.name,
@@ -436,11 +456,41 @@ def _stores(
 def _made_by(
     kept: _Kept, functions: Mapping[str, Function], keys: KeyFunctions, tables: Sequence[View]
 ) -> Functions:
-    """Return the functions of a store, with those that make the rows of a grouped table."""
+    """Return the functions of a store, with those that make the rows of a table that it follows.
+
+    A foreign-key join keeps the rows that it has taken, so only filters can leave one in it.
+    """
     found = functions_of(functions, keys.stores[kept.store.name])
-    grouped = tables if _OF_A_TABLE in kept.kind else ()
-    shown = [one for view in grouped for one in functions_shown(view)]
-    return {**found, **{f"row {i}": identity(one) for i, one in enumerate(shown, 1)}}
+    shown = steps_shown if _OF_A_TABLE in kept.kind else filters_shown
+    rows = [step for view in tables for step in shown(view)]
+    return {**found, **{f"row {i} {step}": identity(one) for i, (step, one) in enumerate(rows, 1)}}
+
+
+def _inputs(part: SubTopology) -> Mapping[str, Mapping[int, str]]:
+    """Return by store of a `cogroup` the topics of each of its inputs, by number.
+
+    The order of inputs is none of the store's facts, but the topics that a function is for are.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for source in sorted(part.sources, key=lambda source: source.topic):
+        for node in nodes_after(source):
+            if not isinstance(node, Step) or (number := input_number(node.function.call)) is None:
+                continue
+            for child in node.children:
+                if isinstance(child, Aggregate):
+                    topics = found.setdefault(child.store.name, {})
+                    topics[number] = " and ".join(filter(None, (topics.get(number), source.topic)))
+    return found
+
+
+def _by_input(functions: Mapping[str, Function], topics: Mapping[int, str]) -> dict[str, Function]:
+    """Return the functions of a `cogroup` by the topics of their inputs."""
+    named, seen = dict(functions), list[str]()
+    for number, of in sorted(topics.items()):
+        nth = "" if of not in seen else f", input {seen.count(of) + 1}"
+        seen.append(of)
+        named[f"add of {of}{nth}"] = named.pop(f"add {number}")
+    return named
 
 
 def _followed(tables: Sequence[View]) -> tuple[str, ...]:
@@ -475,7 +525,7 @@ class _Kept:
     functions: Mapping[str, Function] | None = None
 
 
-def _kept(node: AnyNode) -> Iterator[_Kept]:
+def _kept(node: AnyNode, inputs: Mapping[str, Mapping[int, str]]) -> Iterator[_Kept]:
     match node:
         case Source():
             for table in (child for child in node.children if isinstance(child, Table)):
@@ -486,7 +536,8 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
             window = None if store.window is None else store.window.signature
             if store.window is not None and store.window.is_timed:
                 window = f"{window} ms"
-            form, made_by = _form(store.value), node.functions
+            form = _form(store.value)
+            made_by = _by_input(node.functions, inputs.get(store.name, {}))
             kind = f"{node.fold}{_OF_A_TABLE}" if node.of_table else str(node.fold)
             if node.fold in (FoldKind.TOP, FoldKind.BOTTOM):
                 # A list of five values cannot become one of ten: the others were not kept.
@@ -506,10 +557,11 @@ def _kept(node: AnyNode) -> Iterator[_Kept]:
                 store, SUBSCRIPTIONS, node.key, _form(node.foreign), functions={"of": node.of}
             )
         case JoinSide(join=Answers() as join, is_left=True):
-            yield _Kept(join.store, "subscribers", join.rows.key, _form(join.key))
+            form = _form(join.key)
+            yield _Kept(join.store, SUBSCRIBERS, join.rows.key, form, functions={})
         case JoinSide(join=ForeignJoin() as join, is_left=True):
             rows = " and ".join(map(_form, join.rows))
-            made_by = {"by": join.function}
+            made_by = {f"{join.kind} join": join.function}
             yield _Kept(join.store, FOREIGN_JOIN, join.key, rows, functions=made_by)
         case _:
             pass

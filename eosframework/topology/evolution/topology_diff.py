@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -23,6 +23,9 @@ from eosframework.topology.spec.keyed_spec import windows_in_words
 from eosframework.topology.spec.loaded import KeptName
 from eosframework.topology.spec.topology_spec import matches
 from eosframework.txnid import InternalTopic
+
+_GROUP_ADDED, _ROWS_UNJOINED = "group_added", "rows_unjoined"
+"""The rules of steps that are added to a table with rows."""
 
 
 class Verdict(StrEnum):
@@ -148,6 +151,11 @@ class Change:
         }
 
 
+def follow_rows(changes: Sequence[Change]) -> bool:
+    """Return whether a change is what it is because tables have rows, as far as is known."""
+    return any(change.change in (_GROUP_ADDED, _ROWS_UNJOINED) for change in changes)
+
+
 def changes_between(
     before: RecordedTopology,
     now: RecordedTopology,
@@ -156,6 +164,7 @@ def changes_between(
     upgradable: Collection[str],
     declared: Mapping[str, KeptName],
     matched: Mapping[str, Collection[str]],
+    unwritten: Collection[str] = (),
 ) -> list[Change]:
     """Return the differences, the most demanding first.
 
@@ -166,8 +175,9 @@ def changes_between(
         upgradable: stores for which `now` declares an upgrade of older values.
         declared: by store and repartition topic of `now`, where its name is stated.
         matched: by sub-topology of `now`, the topics that its pattern matches.
+        unwritten: stores whose changelogs never had a record, not even of an open transaction.
     """
-    names = _Names(before, now, declared)
+    names = _Names(before, now, declared, unwritten)
     found = [
         *_moved(before.parts, now.parts, matched),
         *(change for name in {*before.parts, *now.parts} for change in _of_part(name, before, now)),
@@ -227,6 +237,7 @@ class _Names:
     before: RecordedTopology
     now: RecordedTopology
     declared: Mapping[str, KeptName]
+    unwritten: Collection[str]
 
     def heir(self, name: str) -> str | None:
         """Return the only store that has the functions of an earlier store, and had others."""
@@ -251,6 +262,29 @@ class _Names:
     def lines(self, name: str) -> str:
         """Return the lines that give an earlier store back to the step that made it."""
         heir = self.heir(name)
+        found = self._stated(name, heir)
+        if not found:
+            return ""
+        return f". The step that made it is now that of store {heir!r}: to keep it, write {found}"
+
+    def lines_of_heir(self, heir: str) -> str:
+        """Return the lines that give a step the store back that it made under another name."""
+        old = next((name for name in self._gone if self.heir(name) == heir), None)
+        found = "" if old is None else self._stated(old, heir)
+        return f". Its step made store {old!r}: to keep that, write {found}" if found else ""
+
+    def lines_of_rows(self, names: Collection[str]) -> str:
+        """Return the lines that give stores with rows the names back that they had."""
+        return next(
+            (lines for name in names if name in self._gone and (lines := self.lines(name))), ""
+        )
+
+    @property
+    def _gone(self) -> list[str]:
+        gone = self.before.stores.keys() - self.now.stores.keys()
+        return sorted(name for name in gone if not self.before.stores[name].removed)
+
+    def _stated(self, name: str, heir: str | None) -> str:
         kept = None if heir is None else self.declared.get(heir)
         if heir is None or kept is None:
             return ""
@@ -259,9 +293,7 @@ class _Names:
         if len(old) == len(new) == 1 and old != new and (group := self.declared.get(new[0])):
             topic = InternalTopic.parse(old[0])
             found += [f"{group.line(topic.part)} in {group.place}"] if topic else []
-        return f". The step that made it is now that of store {heir!r}: to keep it, write " + (
-            " and ".join(found)
-        )
+        return " and ".join(found)
 
 
 def _is_same_step(old: RecordedStore, new: RecordedStore) -> bool:
@@ -284,13 +316,14 @@ def _of_store(names: _Names, name: str, upgradable: Collection[str]) -> Iterator
             rule = "store_removed" if is_kept else "watermarks_removed"
             yield Change(rule, *subject, found, old.holder)
     elif old is None:
-        yield _added(names.before, name, new)
+        yield _added(names, name, new)
     elif old.changelog_id != new.changelog_id:
         rule = "rows_forgotten" if names.is_followed(name) else "store_emptied"
         yield Change(rule, *subject, "its changelog is not the one that was written")
     elif old.follows != new.follows:
         found = f"follows the rows of {_listed(new.follows)}, before of {_listed(old.follows)}"
-        yield Change("rows_replaced", *subject, found)
+        lines = names.lines_of_rows({*old.follows} - {*new.follows})
+        yield Change("rows_replaced", *subject, f"{found}{lines}")
     elif new.kind in (WATERMARKS, HELD_RECORDS):
         # Upstream tasks announce their times after each takeover, so older ones do no harm. A
         # reorder step is removed only when it holds nothing.
@@ -306,13 +339,15 @@ def _of_store(names: _Names, name: str, upgradable: Collection[str]) -> Iterator
             yield from _of_functions(names, name, old, new)
 
 
-def _added(before: RecordedTopology, name: str, new: RecordedStore) -> Change:
-    known = [store for store in new.follows if store in before.stores]
+def _added(names: _Names, name: str, new: RecordedStore) -> Change:
+    former = (store for store in new.follows if store in names.before.stores)
+    known = [store for store in former if store not in names.unwritten]
     found = f"added to sub-topology {new.sub_topology}"
     rule = "store_added"
     if known and (new.is_grouped or new.kind == SUBSCRIPTIONS):
-        rule = "group_added" if new.is_grouped else "rows_unjoined"
+        rule = _GROUP_ADDED if new.is_grouped else _ROWS_UNJOINED
         found += f", and table store {_listed(known)} has rows of earlier runs"
+        found += names.lines_of_heir(name)
     return Change(rule, "store", name, found)
 
 
@@ -328,8 +363,8 @@ def _of_functions(
         f"{role}: {made.get(role, 'none')}, before {known.get(role, 'none')}" for role in differing
     )
     lines = names.lines(name)
-    # A renamed function of a group may be confirmed; rows through another step were not added.
-    moved = new.is_grouped and made.keys() != known.keys()
+    # A renamed function may be confirmed; rows through another step were not added, or stay.
+    moved = new.takes_rows and made.keys() != known.keys()
     rule = "store_taken" if lines else "rows_replaced" if moved else "store_function"
     yield Change(rule, "store", name, f"{found}{lines}", new.holder)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from types import NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
 
@@ -103,6 +104,11 @@ class JoinKind(StrEnum):
 def tagged(number: int, value: Any) -> tuple[int, Any] | None:
     """Return a value of an input of a `cogroup` with the input's number, from 0."""
     return None if value is None else (number, value)
+
+
+def input_number(call: Callable[..., Any]) -> int | None:
+    """Return the number of the input whose values a function tags; None: it tags none."""
+    return call.args[0] if isinstance(call, partial) and call.func is tagged else None
 
 
 def excludes_none(function: Callable[..., Any]) -> bool:

@@ -51,6 +51,11 @@ def nodes_of(part: SubTopology) -> Iterator[AnyNode]:
     yield from _from(part.sources)
 
 
+def nodes_after(source: Source) -> Iterator[AnyNode]:
+    """Yield a source and each node that its records reach."""
+    yield from _from((source,))
+
+
 def may_change(node: Node) -> bool:
     """Return whether a function of the user gets the value that a node receives.
 

@@ -89,7 +89,14 @@ def test_a_record_from_elsewhere_is_duplicated(application: Application) -> None
     assert application.faults() == {"duplicated": 1}
 
 
-@pytest.mark.parametrize("part", ["key", "timestamp", "headers"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "key",
+        pytest.param("timestamp", marks=pytest.mark.exhaustive),
+        pytest.param("headers", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_an_output_with_another_key_time_or_header_is_not_the_same(
     application: Application, part: str
 ) -> None:
@@ -144,6 +151,7 @@ def test_a_transaction_that_is_still_open_hides_nothing_and_adds_nothing(
     assert waited
 
 
+@pytest.mark.exhaustive
 def test_positions_in_an_open_transaction_are_waited_for(application: Application) -> None:
     application.feed(100)
     application.write(application.outputs_of(range(80)), commit=80)

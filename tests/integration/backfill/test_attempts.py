@@ -126,6 +126,7 @@ def test_keyed_tasks_keep_their_state_in_changelogs_and_own_records_tell_their_w
     assert len({message.key() for message in changelogs}) == 10
 
 
+@pytest.mark.exhaustive
 def test_a_task_that_joins_two_partitions_of_the_log_reads_them_as_a_live_one(
     kafka: KafkaService,
     unique_name: Callable[[str], str],

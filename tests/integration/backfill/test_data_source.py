@@ -147,6 +147,7 @@ def killed_committer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[in
     return armed
 
 
+@pytest.mark.exhaustive
 def test_a_committer_killed_before_the_sink_writes_leaves_the_batch_to_it(
     source: SinkWorld, killed_committer: Callable[[str], list[int]]
 ) -> None:
@@ -278,6 +279,7 @@ def test_rows_for_sparks_own_sink_are_written_as_by_it(
         save(source, rows.selectExpr("*", "1 AS more"), "both")
 
 
+@pytest.mark.exhaustive
 def test_columns_are_found_as_spark_finds_them(source: SinkWorld, spark: SparkSession) -> None:
     rows = spark.sql("SELECT named_struct('Id', 7, 'at', 1000) AS meta, 'x' AS `a.b`, 'v' AS Body")
     chosen = {"key": "META.id", "value": "body", "timestamp": "meta.at"}
@@ -294,15 +296,25 @@ def test_columns_are_found_as_spark_finds_them(source: SinkWorld, spark: SparkSe
     ("changed", "expected"),
     [
         ({"topics": "x"}, "has no option 'topics'; did you mean 'topic'"),
-        ({"serde": "avro"}, "has no option 'serde', which encodes values in Python"),
-        ({"path": "x"}, "takes no path"),
-        ({"job": None}, "needs option\\('job', NAME\\)"),
-        ({"topic": None}, "has neither option\\('topic', …\\)"),
-        ({"shards": "many"}, "got shards='many'"),
+        pytest.param(
+            {"serde": "avro"},
+            "has no option 'serde', which encodes values in Python",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param({"path": "x"}, "takes no path", marks=pytest.mark.exhaustive),
+        pytest.param({"job": None}, "needs option\\('job', NAME\\)", marks=pytest.mark.exhaustive),
+        pytest.param(
+            {"topic": None}, "has neither option\\('topic', …\\)", marks=pytest.mark.exhaustive
+        ),
+        pytest.param({"shards": "many"}, "got shards='many'", marks=pytest.mark.exhaustive),
         ({"key": "kye"}, "no column 'kye'; expected one of: n, key"),
-        ({"on_error": "ignore"}, "on_error='ignore'"),
-        ({"kafka.acks": "1"}, "transactions need acks=all"),
-        ({"mode": "overwrite"}, "cannot overwrite a topic"),
+        pytest.param({"on_error": "ignore"}, "on_error='ignore'", marks=pytest.mark.exhaustive),
+        pytest.param(
+            {"kafka.acks": "1"}, "transactions need acks=all", marks=pytest.mark.exhaustive
+        ),
+        pytest.param(
+            {"mode": "overwrite"}, "cannot overwrite a topic", marks=pytest.mark.exhaustive
+        ),
         ({"directory": "nowhere://x/y"}, "nowhere"),
     ],
 )

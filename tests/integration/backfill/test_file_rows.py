@@ -70,7 +70,9 @@ def write_json(path: Path, rows: list[dict[str, Any]]) -> Path:
 ROWS = [{"carrier": carrier, "day": day, "n": day * 2} for day, carrier in enumerate(["UA", "B6"])]
 
 
-@pytest.mark.parametrize("format", ["json", "csv", "parquet"])
+@pytest.mark.parametrize(
+    "format", ["json", pytest.param("csv", marks=pytest.mark.exhaustive), "parquet"]
+)
 def test_a_row_of_each_format_is_a_record_with_its_columns(
     spark: SparkSession, tmp_path: Path, format: str
 ) -> None:
@@ -290,7 +292,7 @@ def test_columns_of_csv_go_by_their_names_and_not_by_their_places(
     )
 
 
-@pytest.mark.parametrize("format", ["parquet", "json"])
+@pytest.mark.parametrize("format", ["parquet", pytest.param("json", marks=pytest.mark.exhaustive)])
 def test_a_later_files_additional_column_is_in_the_rows(
     spark: SparkSession, tmp_path: Path, format: str
 ) -> None:

@@ -176,6 +176,7 @@ def test_rows_of_files_are_judged_as_spark_read_them_and_the_audit_says_so(
     assert rows == [0, 1, 2, 3]
 
 
+@pytest.mark.exhaustive
 def test_what_a_job_without_receipts_processed_is_named_and_not_judged(
     spark: SparkSession, make_history: Callable[..., HandedOver]
 ) -> None:

@@ -94,7 +94,14 @@ def test_a_small_batch_with_a_record_that_brokers_refuse_is_written_up_to_it(
     assert world.counts() == Counter(range(150))
 
 
-@pytest.mark.parametrize("end", ["before", "after", "another owns the sink"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param("before", marks=pytest.mark.exhaustive),
+        "after",
+        pytest.param("another owns the sink", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_small_batch_needs_no_stage_when_its_driver_ends(
     world: SinkWorld, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:

@@ -66,6 +66,7 @@ def bare_python(directory: Path, customization: str = "") -> Path:
     return directory / "bin" / "python"
 
 
+@pytest.mark.exhaustive
 def test_a_session_without_the_connector_and_a_master_that_is_none_are_refused(
     tmp_path: Path,
 ) -> None:
@@ -98,13 +99,15 @@ def test_executors_that_have_all_that_is_needed_tell_where_they_are(spark: Spark
             "",
             r"cannot run eosframework: PackageNotFoundError.*Install eosframework .*PYSPARK_PYTHON",
         ),
-        (
+        pytest.param(
             WITHOUT_ARROW,
             r"cannot run eosframework: PackageNotFoundError.* pyarrow\. Install .*extra 'spark'",
+            marks=pytest.mark.exhaustive,
         ),
-        (
+        pytest.param(
             PRETENDING,
             r"executors run Python 3\.99, but here it is 3\.\d+.*PYSPARK_PYTHON",
+            marks=pytest.mark.exhaustive,
         ),
     ],
 )

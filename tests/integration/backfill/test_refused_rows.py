@@ -208,6 +208,7 @@ def in_both(world: SinkWorld, database: str) -> list[Counter[int]]:
     return [world.counts(), Counter(n for (n,) in execute(database, "SELECT n FROM kept"))]
 
 
+@pytest.mark.exhaustive
 def test_a_batch_of_which_nothing_is_committed_is_computed_again(
     world: SinkWorld, database: str
 ) -> None:

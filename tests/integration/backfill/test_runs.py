@@ -70,6 +70,7 @@ def job_of(orders: HandedOver, own: Sequence[str] = (), **arguments: Any) -> Bac
     return Backfill(str(orders.topology_file), job=JOB, settings=settings, **arguments)
 
 
+@pytest.mark.exhaustive
 def test_live_workers_go_on_from_what_a_backfill_has_made(
     spark: SparkSession, orders: HandedOver
 ) -> None:

@@ -96,7 +96,14 @@ class EventLog:
         return text
 
 
-@pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "certificate"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "PLAIN",
+        pytest.param("SCRAM-SHA-512", marks=pytest.mark.exhaustive),
+        pytest.param("certificate", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_what_lets_librdkafka_in_lets_spark_in_and_no_secret_is_shown(
     spark: SparkSession,
     spark_events: Path,

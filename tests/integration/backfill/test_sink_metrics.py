@@ -36,6 +36,7 @@ def exposed(world: SinkWorld) -> dict[str, float]:
     return {name: float(value) for name, value in found}
 
 
+@pytest.mark.exhaustive
 def test_listeners_and_prometheus_have_the_figures_of_each_batch(world: SinkWorld) -> None:
     sink = world.sink(shards=2)
     seen: list[tuple[int, int, tuple[SinkProgress, ...]]] = []

@@ -106,6 +106,7 @@ def test_a_topic_has_each_value_whatever_the_session_is_set_to(world: SinkWorld)
     assert not found
 
 
+@pytest.mark.exhaustive
 def test_what_is_not_exact_is_refused_by_its_type_or_in_its_row(world: SinkWorld) -> None:
     invalid = "CAST(X'ff' AS string)"
     header = f"CAST(array(named_struct('key', NULL, 'value', X'01')) AS {HEADERS})"

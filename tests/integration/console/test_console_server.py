@@ -60,6 +60,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]
         yield console
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_that_is_away_is_said_on_each_page_that_needs_it(console: ConsoleProcess) -> None:
     for page in ("topology", "tasks", "transactions", "positions", "dead-letters", "backfills"):
         answer = console.wait_for(f"/{page}", "127.0.0.1:9")

@@ -137,7 +137,14 @@ def require_readable(browser: Browser, width: int, case: object) -> None:
     assert not poor, (case, poor)
 
 
-@pytest.mark.parametrize("tasks", [5, 30, 300])
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        5,
+        pytest.param(30, marks=pytest.mark.exhaustive),
+        pytest.param(300, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_pages_are_readable_wide_and_narrow_in_both_themes(
     apps: dict[int, FedApplication], browser: Browser, tasks: int
 ) -> None:

@@ -133,6 +133,7 @@ def feed_large(app: Forgiving, number: int, padding: str) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.exhaustive
 def test_a_record_that_its_dead_letter_does_not_hold_is_replayed_from_its_source_or_refused(
     forgiving: Callable[[str], Forgiving],
 ) -> None:

@@ -53,6 +53,7 @@ def test_stopping_the_demo_leaves_nothing_running(
     assert demo.left_running() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_killing_the_demo_leaves_nothing_running(start: Callable[..., Demo]) -> None:
     demo = start("demo", "flights", *SMALL)

@@ -214,6 +214,7 @@ def test_a_processed_application_has_no_error_and_is_not_touched(well: Patient) 
     assert " 0 errors, " in done.out
 
 
+@pytest.mark.exhaustive
 def test_a_hanging_transaction_is_found_with_the_command_that_ends_it(unwell: Patient) -> None:
     unwell.create_topics()
     settings = KafkaSettings(bootstrap_servers=unwell.cluster.bootstrap_servers)
@@ -384,13 +385,18 @@ def test_a_cluster_that_refuses_connections_is_named(make: Make) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("doctor", "nope.yaml"), "nope.yaml"),
-        (("doctor",), "Missing argument 'APP'"),
+        pytest.param(("doctor", "nope.yaml"), "nope.yaml", marks=pytest.mark.exhaustive),
+        pytest.param(("doctor",), "Missing argument 'APP'", marks=pytest.mark.exhaustive),
         (("doctor", "broken.yaml"), "broken.yaml"),
-        (("doctor", "app.yaml", "--set", "worker.nope=1"), "there is no such setting"),
-        (
+        pytest.param(
+            ("doctor", "app.yaml", "--set", "worker.nope=1"),
+            "there is no such setting",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
             ("doctor", "app.yaml", "--set", "kafka.properties.nope=1"),
             "librdkafka has no property 'nope'",
+            marks=pytest.mark.exhaustive,
         ),
     ],
 )

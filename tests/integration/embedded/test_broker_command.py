@@ -136,6 +136,7 @@ def test_three_nodes_come_up_with_three_replicas(broker: Command, topic_name: st
     assert [node["running"] for node in down["nodes"]] == [False] * 3
 
 
+@pytest.mark.exhaustive
 def test_an_interrupted_start_leaves_nothing_running_and_says_so(
     tmp_path: Path, broker: Command
 ) -> None:
@@ -156,6 +157,7 @@ def test_an_interrupted_start_leaves_nothing_running_and_says_so(
     assert not any(node["running"] for node in answer_of(broker("status", "--json"))["nodes"])
 
 
+@pytest.mark.exhaustive
 def test_a_stale_pid_file_is_repaired(broker: Command) -> None:
     first = answer_of(broker("up", "--port", "0", "--json"))
     os.kill(first["nodes"][0]["pid"], signal.SIGKILL)

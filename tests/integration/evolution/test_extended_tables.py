@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.soak.foreign import ForeignTransaction
 from tests.support.applications.edited import Program
 from tests.support.applications.feeding import feeder
 
@@ -69,6 +70,40 @@ def feed(program: Program, *rows: tuple[str, str, Any]) -> None:
     assert producer.flush(60) == 0
 
 
+def test_groups_are_added_to_a_table_that_never_had_a_row(program: Program) -> None:
+    """A row of an open transaction counts as one: it may be committed after the look."""
+    program.write(FLIGHTS)
+    assert program.do("apply", "shop.py").exit_code == 0
+    feed(program, ("planes", "N1", {"model": "A320"}), ("orders", "ann", {}))
+    assert program.run().exit_code == 0
+
+    program.write(FLIGHTS + GROUP.format("flights"))
+    planned = program.do("plan", "shop.py")
+    assert planned.exit_code == 0, planned.out
+    assert "stop: store tails: added to sub-topology tails.keyed" in planned.out
+    assert program.do("apply", "shop.py").exit_code == 0
+    changelog = f"{program.name}-flights-changelog"
+    hidden = ForeignTransaction(program.cluster.bootstrap_servers, changelog, 1)
+    refused = program.run()
+    hidden.end()
+    assert refused.exit_code == 2
+    assert "table store flights has rows of earlier runs" in refused.error
+
+
+@pytest.mark.exhaustive
+def test_groups_of_a_table_without_rows_count_from_the_first_one(program: Program) -> None:
+    program.write(FLIGHTS)
+    assert program.do("apply", "shop.py").exit_code == 0
+    assert program.run().exit_code == 0
+    program.write(FLIGHTS + GROUP.format("flights") + JOIN)
+    assert program.do("apply", "shop.py").exit_code == 0
+    feed(program, *(("in", key, {"tail": "N1"}) for key in ("f1", "f2")), ("in", "f1", None))
+    done = program.run()
+    assert done.exit_code == 0, done.err
+    assert program.sent("counts") == {"N1": [1, 2, 1]}
+
+
+@pytest.mark.exhaustive
 def test_what_an_edit_adds_to_a_table_with_rows_is_right_or_refused(program: Program) -> None:
     program.write(FLIGHTS)
     assert program.do("apply", "shop.py").exit_code == 0

@@ -122,7 +122,10 @@ def test_a_renamed_function_continues_with_its_counts(program: Program) -> None:
     planned = program.do("plan", "shop.py")
     assert planned.exit_code == 0, planned.out
     assert "confirm: store lines.count: key: shop:the_word, before shop:word" in planned.out
-    assert program.do("apply", "shop.py").exit_code == 0
+    applied = program.do("apply", "shop.py")
+    assert applied.exit_code == 0
+    meant = "recorded for store lines.count: key: shop:the_word, before shop:word"
+    assert meant in applied.out
     program.produce(b"be")
     done = program.run()
     assert done.exit_code == 0, done.err

@@ -14,6 +14,7 @@ from eosframework.records import TopicPartition
 from tests.support.applications.pipeline import wait_until
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_broker_that_was_restarted_is_asked_for_offsets_under_its_new_epoch(
     tmp_path: Path,

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from eosframework.embedded import start_kafka
 from tests.conftest import SMALL_BROKER
 
@@ -22,6 +24,7 @@ for number in range(20):
 """
 
 
+@pytest.mark.exhaustive
 def test_a_coordinator_that_is_just_starting_does_not_end_the_process(tmp_path: Path) -> None:
     cluster = start_kafka(tmp_path / "kafka", fast_start=True, properties=SMALL_BROKER)
     try:

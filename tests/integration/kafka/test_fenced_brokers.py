@@ -44,6 +44,7 @@ def brokers_known_to(servers: str) -> int:
         return 0
 
 
+@pytest.mark.exhaustive
 def test_a_request_that_begins_under_a_fence_or_whose_client_forgot_is_answered_after_it(
     tmp_path: Path,
 ) -> None:

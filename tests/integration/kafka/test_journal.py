@@ -80,6 +80,7 @@ def test_a_sign_of_life_counts_among_the_entries_of_hundreds_of_tasks(world: Wor
 FOREIGN = ["abc", "", "-1", "1/2", "9" * 5000]
 
 
+@pytest.mark.exhaustive
 def test_foreign_records_under_the_keys_of_shards_are_no_shards(
     world: World, unique_name: Callable[[str], str]
 ) -> None:

@@ -408,6 +408,7 @@ def test_an_unreachable_cluster_is_named_within_the_deadline():
     within(5, ask)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_a_stop_past_the_offset_retention_is_refused_and_nothing_read_again(

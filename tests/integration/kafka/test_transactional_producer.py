@@ -287,6 +287,7 @@ def test_brokers_that_do_not_verify_transactions_are_refused(tmp_path: Path, set
         producer.close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_brokers_older_than_kafka_4_are_refused_by_a_producer_and_a_worker(tmp_path: Path) -> None:
     """They verify, and still their group coordinator loses offsets to a late frame."""

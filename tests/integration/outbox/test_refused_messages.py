@@ -64,7 +64,7 @@ def connected_as_role(outbox: OutboxWorld, *grants: str) -> Iterator[Connection]
             admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
-@pytest.mark.parametrize("send", ["publish", "emit"])
+@pytest.mark.parametrize("send", ["publish", pytest.param("emit", marks=pytest.mark.exhaustive)])
 def test_a_role_gets_an_error_of_its_own_for_what_no_relay_could_send(
     make_outbox: MakeOutbox, send: str
 ) -> None:
@@ -220,6 +220,7 @@ def values_of(outbox: OutboxWorld, topic: str) -> list[bytes | None]:
     return [message.value() for message in read_committed(outbox.bootstrap_servers, topic)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", pytest.param("slot", marks=pytest.mark.exhaustive)])
 def test_relays_killed_while_they_set_messages_aside_lose_and_double_nothing(

@@ -115,7 +115,7 @@ def test_a_role_that_may_use_the_schema_may_publish_and_no_more(
             admin.execute(sql.SQL("DROP ROLE {}").format(identifier))
 
 
-@pytest.mark.parametrize("kind", ["table", "slot"])
+@pytest.mark.parametrize("kind", ["table", pytest.param("slot", marks=pytest.mark.exhaustive)])
 def test_a_relay_under_a_second_name_is_refused_until_it_takes_the_first_ones_place(
     make_outbox: MakeOutbox, kind: str
 ) -> None:

@@ -79,7 +79,7 @@ def all_read(source: SlotSource, position: RelayPosition, *, cleans: bool) -> li
     return found
 
 
-@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize("each", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("cleans", [True, False])
 def test_much_log_is_read_in_steps_that_decode_it_few_times(
     dsn: str, source: SlotSource, monkeypatch: pytest.MonkeyPatch, each: bool, cleans: bool

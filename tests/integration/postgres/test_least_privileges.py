@@ -110,6 +110,7 @@ def test_rows_are_written_with_the_documented_grants_and_without_one_it_is_named
             require_tables(graph, settings)
 
 
+@pytest.mark.exhaustive
 def test_an_outbox_is_relayed_with_the_documented_grants_and_without_one_it_is_named(
     server: PostgresServer, admin: psycopg.Connection, make_outbox: Callable[..., OutboxWorld]
 ) -> None:

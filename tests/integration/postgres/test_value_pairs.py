@@ -12,6 +12,7 @@ from tests.support.values.pairs import COLUMNS, HELD, SOME
 from tests.support.values.samples import SAMPLES
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "columns",
     [

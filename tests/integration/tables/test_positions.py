@@ -40,6 +40,7 @@ def refusal(world: TablesWorld, exit_code: int = 1) -> str:
     return done.error
 
 
+@pytest.mark.exhaustive
 def test_a_table_is_filled_again_from_where_it_is_set(world: TablesWorld) -> None:
     world.see("TRUNCATE numbers")
     assert set_position(world, f"{world.source}[0]=40") == f"{world.source}[0] resumes at 40\n"

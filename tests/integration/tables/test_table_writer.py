@@ -57,6 +57,7 @@ streams:
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.every_provider
 def test_a_restarted_worker_goes_on_where_the_table_ends(make_tables: MakeTables) -> None:
     world = make_tables()

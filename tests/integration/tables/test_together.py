@@ -59,7 +59,9 @@ def test_a_reader_finds_the_row_of_every_output(make_world: MakeTables) -> None:
     assert worker.wait() == 0, worker.log[-3000:]
 
 
-@pytest.mark.parametrize("policy", ["skip", "{dead_letter: NAME.dead}"])
+@pytest.mark.parametrize(
+    "policy", ["skip", pytest.param("{dead_letter: NAME.dead}", marks=pytest.mark.exhaustive)]
+)
 def test_a_record_whose_row_the_database_refuses_is_visible_nowhere(
     make_world: MakeTables, policy: str
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_record_whose_row_the_database_refuses_is_visible_nowhere(
         assert "violates check constraint" in told
 
 
+@pytest.mark.exhaustive
 def test_a_worker_ends_at_a_record_whose_row_the_database_refuses(
     make_world: MakeTables,
 ) -> None:
@@ -144,6 +147,7 @@ def test_positions_that_are_set_back_are_decided_again(make_world: MakeTables) -
     assert seen.doubled, "the records were processed again"
 
 
+@pytest.mark.exhaustive
 def test_a_reset_begins_anew_on_both_sides(make_world: MakeTables) -> None:
     world = make_world()
     world.feed(200)
@@ -193,6 +197,7 @@ def audited(world: TogetherWorld) -> tuple[int, Any]:
     return done.exit_code, json.loads(done.out)
 
 
+@pytest.mark.exhaustive
 def test_an_audit_compares_the_rows_of_the_table(make_world: MakeTables) -> None:
     world = make_world(CHECKED.replace("POLICY", "{dead_letter: NAME.dead}"), table=LIMITED)
     world.feed(1000)
@@ -212,6 +217,7 @@ def test_an_audit_compares_the_rows_of_the_table(make_world: MakeTables) -> None
     ]
 
 
+@pytest.mark.exhaustive
 def test_an_audit_of_an_application_that_runs_compares_the_rows(make_world: MakeTables) -> None:
     world = make_world()
     world.feed(10)

@@ -78,7 +78,11 @@ def marked(unprotected: KafkaService, topic_name: str, unique_name: Callable[[st
     return Marked(unprotected, topic_name, unique_name("id"))
 
 
-@pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
+@pytest.mark.parametrize(
+    "commit",
+    [True, pytest.param(False, marks=pytest.mark.exhaustive)],
+    ids=["committed", "aborted"],
+)
 def test_a_missing_marker_is_written_as_the_coordinator_decided(
     marked: Marked, run: Run, commit: bool
 ) -> None:

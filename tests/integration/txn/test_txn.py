@@ -459,7 +459,14 @@ def test_a_lack_of_authority_is_not_taken_for_an_empty_cluster_or_a_hanging_tran
 @pytest.mark.parametrize("listening", [True, False], ids=["silent", "refusing"])
 @pytest.mark.parametrize(
     "arguments",
-    ["list", "describe x", "trace x", "hanging", "abort x --yes", "list --json"],
+    [
+        "list",
+        pytest.param("describe x", marks=pytest.mark.exhaustive),
+        pytest.param("trace x", marks=pytest.mark.exhaustive),
+        pytest.param("hanging", marks=pytest.mark.exhaustive),
+        "abort x --yes",
+        pytest.param("list --json", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_cluster_that_does_not_answer_is_given_up_within_the_deadline(
     listening: bool, arguments: str, run: Run
@@ -480,6 +487,7 @@ def test_a_cluster_that_does_not_answer_is_given_up_within_the_deadline(
         assert out == ""
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_that_does_not_answer_is_given_up_within_ten_seconds_by_default(
     run: Run,
 ) -> None:

@@ -150,6 +150,7 @@ def require_inputs_of_records(application: Receipted) -> None:
         assert f"records {value['start']} to {value['end'] - 2}" in text.out, text.out
 
 
+@pytest.mark.exhaustive
 def test_without_receipts_the_answer_says_what_records_them(make: Make) -> None:
     application = make(receipts=False)
     found = data(application, application.places(topic(application, "totals"))[3])

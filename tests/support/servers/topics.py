@@ -52,7 +52,8 @@ def configure(admin: Any, topic: str, values: Mapping[str, str]) -> None:
 def answered(ask: Callable[[], Mapping[Any, Future[Any]]], done: int | None = None) -> None:
     """Send an admin request, again if its connection broke, until it is answered.
 
-    A broker that had just started on a busy machine broke one (seen once); it may have taken effect.
+    A broker that had just started on a busy machine broke one (seen once), which may have taken
+    effect.
 
     Args:
         ask: sends it.

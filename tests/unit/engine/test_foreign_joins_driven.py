@@ -268,6 +268,21 @@ def test_a_foreign_key_of_another_type_is_one_message_that_names_both() -> None:
         driver.run()
 
 
+def either(flight: Value, plane: Value) -> Value:
+    return {**plane, **flight}
+
+
+def test_a_foreign_key_that_does_not_fit_is_refused_with_the_reason() -> None:
+    app = Topology("air")
+    flights = app.table("flights", key=int, value=dict)
+    planes = app.table("planes", key=int, value=dict)
+    flights.join(planes, either, key=tail).to("out", value=dict)
+    driver = TopologyTestDriver(app)
+    driver.send("flights", {"tail": 2**70}, key=1)
+    with pytest.raises(Exception, match=r"keys of integer \(\d+ does not fit the 8 bytes"):
+        driver.run()
+
+
 def test_a_foreign_key_that_raises_goes_by_the_policy_and_leaves_nothing() -> None:
     app = Topology("air")
     flights = app.table("flights", key=int, value=dict)

@@ -195,7 +195,7 @@ def test_a_row_has_the_mean_of_those_that_arrived() -> None:
     assert row.mean_delay_minutes is None
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("partitions", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_a_crash_at_any_step_changes_nothing(partitions: int) -> None:
     def scenario(driver: TopologyTestDriver) -> None:
         look_up(driver)

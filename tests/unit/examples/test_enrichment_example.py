@@ -54,6 +54,7 @@ def test_an_order_keeps_the_country_of_its_time_and_an_invalid_one_is_a_dead_let
     assert len(driver.read("shop.dead")) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_crash_at_any_step_changes_nothing() -> None:
     def scenario(driver: TopologyTestDriver) -> None:
         driver.send("shop.customers", anna("AT"), key="anna")

@@ -96,7 +96,9 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert (REPOSITORY / "eosframework" / "py.typed").is_file()
 
 
-@pytest.mark.parametrize("checker", [["mypy", "--strict"], ["basedpyright"]])
+@pytest.mark.parametrize(
+    "checker", [pytest.param(["mypy", "--strict"], marks=pytest.mark.exhaustive), ["basedpyright"]]
+)
 def test_a_users_program_passes_strict_type_checks(checker: list[str]) -> None:
     """A complaint that is marked and does not come is an error as well."""
     command = [

@@ -79,6 +79,14 @@ def test_what_cannot_be_a_key_is_refused_by_name(serde: Serde, text: str) -> Non
         key_of(store(serde), text)
 
 
+def test_the_problems_of_a_model_are_one_line() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        key_of(store(model_serde(Route)), '{"origin": 1}')
+    assert "origin: Input should be a valid string; number: Field required; write" in str(
+        refused.value
+    )
+
+
 def test_values_of_any_kind_become_json() -> None:
     shown = as_json({"model": Route(origin="EWR", number=7), "raw": b"\xff", "text": b"t", 1: {2}})
     assert orjson.loads(shown) == {

@@ -48,7 +48,7 @@ def scenario(driver: TopologyTestDriver) -> None:
     driver.run()
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("partitions", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_a_crash_at_any_step_changes_no_result_of_a_join(partitions: int) -> None:
     assert crash_everywhere(shop(), scenario, partitions=partitions) > 30
 

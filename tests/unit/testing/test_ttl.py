@@ -142,7 +142,7 @@ def processed() -> Topology:
     ],
     ids=["count", "commit", "table", "process"],
 )
-@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("partitions", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_a_crash_at_any_step_changes_nothing_in_what_expires(
     topology: Callable[[], Topology],
     runs: Callable[[TopologyTestDriver], None],

@@ -141,7 +141,7 @@ def test_a_test_of_a_topology_lets_time_pass_for_retries() -> None:
     assert driver.read("dead") == []
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("partitions", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_a_crash_at_any_step_changes_nothing_for_records_that_wait(partitions: int) -> None:
     flaky = Flaky()
 

@@ -151,6 +151,20 @@ def test_python_says_where_a_window_makes_no_sense() -> None:
         tumbling("1m", records=5)
     with pytest.raises(TopologyError, match=r"test_windows.py:\d+.*step is for windows of records"):
         sliding("1m", step=5)
+    for declare in (lambda: sliding("1d", zone=1), lambda: tumbling(record=5)):
+        with pytest.raises(
+            TopologyError, match=r"test_windows.py:\d+.*has no option '(zone|record)'"
+        ):
+            declare()
+    with pytest.raises(TopologyError, match=r"test_windows.py:\d+:\d+: records=0: Input should be"):
+        tumbling(records=0)
+
+
+def test_python_names_the_problem_of_an_aggregate_without_its_parts() -> None:
+    """The declaration is a mapping with windows in it, which is no value that a user wrote."""
+    counted = Topology("a").stream("in", key=str).group_by_key().window(tumbling(records=5))
+    with pytest.raises(TopologyError, match=r"test_windows.py:\d+:\d+: count: emit is not stated"):
+        counted.count(emit="close")
 
 
 def test_a_step_that_goes_by_time_has_its_own_behind_one_that_gives_records_later() -> None:

@@ -67,6 +67,7 @@ def test_without_one_of_its_rules_a_schedule_has_an_id_that_writes_and_is_not_li
     assert any(fails(seed, ownership=broken) for seed in range(SEARCHED)), NO_REASON
 
 
+@pytest.mark.exhaustive
 def test_where_the_group_takes_offsets_of_a_lapsed_member_an_input_is_processed_twice() -> None:
     assert any(fails(seed, group_checks=False) for seed in range(SEARCHED)), NO_REASON
 

@@ -104,7 +104,7 @@ def _search(load: Load, runs: int, seed: str) -> Counter[str]:
     return seen
 
 
-@pytest.mark.parametrize("load", [in_python, in_yaml])
+@pytest.mark.parametrize("load", [in_python, pytest.param(in_yaml, marks=pytest.mark.exhaustive)])
 def test_each_store_belongs_to_the_step_that_wrote_it(load: Load) -> None:
     seen = _search(load, 200, load.__name__)
     # Neither are all edits refused nor all allowed.
