@@ -391,7 +391,11 @@ class KafkaInputLog:
             KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001
             KafkaError.OFFSET_OUT_OF_RANGE,
         ):
-            raise self._position_lost(_coordinates(message), cast("int", message.offset()))
+            position = cast("int", message.offset())
+            if self._is_read_from(partition := _coordinates(message), position):
+                raise self._position_lost(partition, position)
+            self._events.info("position_left_behind", partition=str(partition), offset=position)
+            return
         if error.code() in (
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
             KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -408,6 +412,17 @@ class KafkaInputLog:
         if not isinstance(raised, Retriable):
             raise RunError(str(raised)) if isinstance(raised, TransactionError) else raised
         self._report_once(error)
+
+    def _is_read_from(self, partition: TopicPartition, offset: int) -> bool:
+        """Return whether a partition is read from an offset now, and not before it was given up.
+
+        1. a member is suspended; another one gets its partitions, reads on, and what is read of
+        them is purged  2. it resumes: librdkafka notes that they are lost, and requests the old
+        offset once more  3. the callback of the loss is served, and the next message is the error:
+        librdkafka never takes this one for outdated (`rd_kafka_offset_reset`: version 0).
+        """
+        is_held = self._rebalancing is None or self._rebalancing.holds(partition)
+        return is_held and offset >= self._next.get(partition, offset)
 
     def _past_markers(self, position: Position) -> Position:
         """Return a position after markers that were read already.

@@ -69,6 +69,10 @@ class Rebalancing:
         """Return the membership under which offsets are committed now; None: there is none."""
         return self.membership
 
+    def holds(self, partition: TopicPartition) -> bool:
+        """Return whether a partition is assigned to this member, as of the last callback."""
+        return partition in self._given
+
     def is_confirmed(self, partitions: Iterable[TopicPartition], found: GroupDescription) -> bool:
         """Return whether a group still assigns partitions under this membership."""
         return found.is_stable and self._is_assigned(partitions, found)

@@ -198,6 +198,32 @@ def test_a_position_that_is_gone_is_named_with_what_the_log_still_holds(
         read()
 
 
+def test_a_position_that_was_given_up_is_not_missed(
+    kafka: KafkaService, join: Join, topic: str
+) -> None:
+    """librdkafka delivers the error of a fetch after the partition was lost, or moved."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    deleted = admin.delete_records([KafkaPartition(topic, 0, 7), KafkaPartition(topic, 1, 7)])
+    for answer in deleted.values():
+        answer.result(60)
+    member = join(start=3)
+    wait_until(lambda: member.owns(2), "an assignment")
+    log, consumer = member.log, member.log._consumer
+    log.resume(list(member.owned))
+    found = consumer.consume(2, 60)
+    told = {(error.code(), m.offset()) for m in found if (error := m.error()) is not None}
+    assert told == {(KafkaError._AUTO_OFFSET_RESET, 3)}
+
+    log._note_starts([Position(topic, number, 7) for number in (0, 1)])
+    assert log._without_errors(found, {}, {}) == []
+    log._note_starts([Position(topic, number, 3) for number in (0, 1)])
+    with pytest.raises(PositionLost):
+        log._without_errors(found, {}, {})
+    assert log._rebalancing is not None
+    log._rebalancing.lost(consumer, [KafkaPartition(topic, number) for number in (0, 1)])
+    assert log._without_errors(found, {}, {}) == []
+
+
 def test_what_a_listener_raises_comes_out_of_fetch_and_nothing_is_assigned(join: Join) -> None:
     member = join()
     member.failure = LookupError("mine")
