@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
@@ -207,10 +207,14 @@ def test_a_position_that_was_given_up_is_not_missed(
     for answer in deleted.values():
         answer.result(60)
     member = join(start=3)
-    wait_until(lambda: member.owns(2), "an assignment")
     log, consumer = member.log, member.log._consumer
-    log.resume(list(member.owned))
-    found = consumer.consume(2, 60)
+    found: list[Message] = []
+
+    def complete() -> bool:
+        found.extend(consumer.consume(2, 0.1))
+        return len(found) == 2
+
+    wait_until(complete, "an error of each partition")
     told = {(error.code(), m.offset()) for m in found if (error := m.error()) is not None}
     assert told == {(KafkaError._AUTO_OFFSET_RESET, 3)}
 
