@@ -338,7 +338,7 @@ def with_changes(context: ApplicationContext, facts: Facts) -> Facts:
     """Return the facts with the differences from the topology that ran before."""
     # The group was described before: a worker that has written a first record since is a member.
     changes = topology_changes(
-        context.graph, facts.control, facts.topics, lambda: unwritten_stores(context)
+        context.graph, facts.control, facts.topics, lambda: unwritten_stores(context, facts.topics)
     )
     unread = undrained_topics(context, changes)
     return replace(facts, changes=changes, unread=unread)

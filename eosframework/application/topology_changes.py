@@ -64,19 +64,26 @@ def topology_changes(
     return changes(unwritten=unwritten()) if follow_rows(found) else found
 
 
-def unwritten_stores(context: ApplicationContext) -> frozenset[str]:
+def unwritten_stores(
+    context: ApplicationContext, topics: Mapping[str, TopicDescription]
+) -> frozenset[str]:
     """Return the stores of a graph whose changelogs never had a record, committed or not.
 
     A worker of the topology before could still be about to write the first one. If it is a member
     of the group, a change that needs all workers stopped is refused. If it is not, it cannot commit
     what it writes: the group takes no offsets from it.
 
+    Args:
+        context: of the application.
+        topics: every topic that the graph names.
+
     Raises:
         ClusterUnreachable: no broker answered in time.
     """
     stores = {store.changelog: store.name for store in context.graph.stores}
-    topics = context.admin.describe_topics(list(stores))
-    existing = {name: found.partitions for name, found in topics.items() if found.exists}
+    existing = {
+        name: found.partitions for name, found in topics.items() if name in stores and found.exists
+    }
     ends = context.admin.high_watermarks(partitions_of(existing))
     written = {partition.topic for partition, end in ends.items() if end > 0}
     return frozenset(stores[name] for name in existing if name not in written)

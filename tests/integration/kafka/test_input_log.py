@@ -77,6 +77,16 @@ def topic(kafka: KafkaService, topic_name: str) -> str:
 
 
 @pytest.fixture
+def cut_topic(kafka: KafkaService, topic: str) -> str:
+    """The topic, whose logs begin at offset 7."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    deleted = admin.delete_records([KafkaPartition(topic, 0, 7), KafkaPartition(topic, 1, 7)])
+    for answer in deleted.values():
+        answer.result(60)
+    return topic
+
+
+@pytest.fixture
 def join(kafka: KafkaService, topic: str) -> Iterator[Join]:
     members: list[Member] = []
 
@@ -181,12 +191,8 @@ def test_a_resume_after_records_were_read_repeats_none_of_them(join: Join) -> No
 
 
 def test_a_position_that_is_gone_is_named_with_what_the_log_still_holds(
-    kafka: KafkaService, join: Join, topic: str
+    join: Join, cut_topic: str
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    deleted = admin.delete_records([KafkaPartition(topic, 0, 7), KafkaPartition(topic, 1, 7)])
-    for answer in deleted.values():
-        answer.result(60)
     member = join(start=3)
 
     def read() -> None:
@@ -198,14 +204,8 @@ def test_a_position_that_is_gone_is_named_with_what_the_log_still_holds(
         read()
 
 
-def test_a_position_that_was_given_up_is_not_missed(
-    kafka: KafkaService, join: Join, topic: str
-) -> None:
+def test_a_position_that_was_given_up_is_not_missed(join: Join, cut_topic: str) -> None:
     """librdkafka delivers the error of a fetch after the partition was lost, or moved."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    deleted = admin.delete_records([KafkaPartition(topic, 0, 7), KafkaPartition(topic, 1, 7)])
-    for answer in deleted.values():
-        answer.result(60)
     member = join(start=3)
     log, consumer = member.log, member.log._consumer
     found: list[Message] = []
@@ -219,13 +219,13 @@ def test_a_position_that_was_given_up_is_not_missed(
     told = {(error.code(), m.offset()) for m in found if (error := m.error()) is not None}
     assert told == {(KafkaError._AUTO_OFFSET_RESET, 3)}
 
-    log._note_starts([Position(topic, number, 7) for number in (0, 1)])
+    log._note_starts([Position(cut_topic, number, 7) for number in (0, 1)])
     assert log._without_errors(found, {}, {}) == []
-    log._note_starts([Position(topic, number, 3) for number in (0, 1)])
+    log._note_starts([Position(cut_topic, number, 3) for number in (0, 1)])
     with pytest.raises(PositionLost):
         log._without_errors(found, {}, {})
     assert log._rebalancing is not None
-    log._rebalancing.lost(consumer, [KafkaPartition(topic, number) for number in (0, 1)])
+    log._rebalancing.lost(consumer, [KafkaPartition(cut_topic, number) for number in (0, 1)])
     assert log._without_errors(found, {}, {}) == []
 
 
